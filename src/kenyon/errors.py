@@ -1,0 +1,30 @@
+"""Errors a user can mend. The command line prints them as one message, without a traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class KenyonError(Exception):
+    """Something the user can put right: the message names it, says what was expected and what to do."""
+
+
+class ConfigError(KenyonError):
+    """A name, option or value that cannot be used."""
+
+
+class DataError(KenyonError):
+    """Data files that are missing, damaged or not what they claim to be."""
+
+
+class ResultsError(KenyonError):
+    """A results folder that cannot be written, read or continued."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is not among `known`, with the nearest ones."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names)}."
+    return ConfigError(f"There is no {kind} called '{name}'. {hint}")

@@ -1,0 +1,54 @@
+"""The sources by name. A function's name is the name on the command line (r_cifar_100 -> r-cifar-100).
+
+To add a dataset, write one file with one decorated function and import it in `kenyon.streams`:
+
+    @source(class_counts=(2,) * 5, shape=(1, 8, 8))
+    def my_data(data: Path | None) -> Source:
+        '''One line that `kenyon list benchmarks` shows.'''
+        return Source(...)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kenyon.errors import unknown
+from kenyon.streams.source import Source
+
+Loader = Callable[[Path | None], Source]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """What is known of a source without reading its files."""
+
+    name: str
+    summary: str
+    class_counts: tuple[int, ...]  # of each task
+    shape: tuple[int, int, int]
+    needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
+    load: Loader  # takes the user's data folder, or None for the usual places
+
+
+SOURCES: dict[str, SourceSpec] = {}
+
+
+def source(
+    *, class_counts: tuple[int, ...], shape: tuple[int, int, int], needs: tuple[str, ...] = ()
+) -> Callable[[Loader], Loader]:
+    def register(load: Loader) -> Loader:
+        name = load.__name__.replace("_", "-")
+        summary = inspect.getdoc(load) or ""
+        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, load)
+        return load
+
+    return register
+
+
+def find_source(name: str) -> SourceSpec:
+    if name not in SOURCES:
+        raise unknown("benchmark", name, SOURCES)
+    return SOURCES[name]

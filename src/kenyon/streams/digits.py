@@ -1,0 +1,38 @@
+"""The embedded default: scikit-learn's handwritten digits, nothing to download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kenyon.streams.catalog import source
+from kenyon.streams.source import Group, Source
+
+TEST_SHARE = 5  # every fifth drawing of a digit, in file order, is for testing
+
+
+@source(class_counts=(2,) * 5, shape=(1, 8, 8))
+def digits(data: Path | None = None) -> Source:
+    """Handwritten digits of 8x8 pixels, 5 tasks of 2 digits (0/1, 2/3, ...); comes with scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    # Ink runs from 0 to 16; scaled to the full range of a byte like any other image.
+    images = torch.from_numpy((bunch.images * (255 / 16)).round().astype(np.uint8)).unsqueeze(1)
+    rank = torch.zeros_like(labels)  # the how-manieth drawing of its digit
+    for digit in range(10):
+        mine = labels == digit
+        rank[mine] = torch.arange(int(mine.sum()))
+    return Source(
+        name="digits",
+        images=images,
+        labels=labels,
+        test=rank % TEST_SHARE == TEST_SHARE - 1,
+        class_names=tuple(str(d) for d in range(10)),
+        groups=tuple(Group(f"{d} or {d + 1}", (d, d + 1)) for d in range(0, 10, 2)),
+        mean=(0.3053,),
+        std=(0.3760,),
+    )
