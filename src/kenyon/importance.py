@@ -1,0 +1,98 @@
+"""How much each weight matters for the tasks before, in named definitions and scales.
+
+Gradient importances are measured once, on the training data of the finished task:
+
+    name              batch  gradient of                      per batch       scale  dropout
+    fisher_published     20  mean cross-entropy of the batch  square          20/N   on
+    fisher_exact          1  cross-entropy of the sample      square          1/N    off
+    mas                  20  sum of the logits' L2 norms      absolute value  1/N    on
+
+The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
+scale is about 1/20 of the exact one; the published lambdas belong to it. Synaptic intelligence is
+measured along the way instead: the loop sums -gradient * change over all steps of the task.
+
+Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
+tasks before, or as a plain sum (the paper's equation).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+from kenyon.nets.net import NO_CLASS
+
+Accumulate = Literal["average", "sum"]
+# (logits (B, C), labels (B,), valid (B,) 1 or 0) -> scalar
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    return (F.cross_entropy(logits, labels, reduction="none") * valid).sum() / valid.sum().clamp(min=1)
+
+
+def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    present = logits.masked_fill(logits == NO_CLASS, 0.0)  # classes that a smaller task does not have
+    return (torch.linalg.vector_norm(present, dim=1) * valid).sum()
+
+
+@dataclass(frozen=True)
+class GradientImportance:
+    """sum over batches b of `numerator` * reduce(gradient of objective on b) / N."""
+
+    name: str
+    objective: Objective
+    batch: int
+    square: bool  # the squared gradient; else its absolute value
+    numerator: float
+    dropout: bool
+    accumulate: Accumulate
+
+    def reduce(self, gradient: Tensor) -> Tensor:
+        return (gradient.square() if self.square else gradient.abs()) * self.numerator
+
+
+@dataclass(frozen=True)
+class PathImportance:
+    """Synaptic intelligence: path integral / (total change^2 + damping), summed over tasks."""
+
+    name: str = "si"
+    damping: float = 0.01
+    accumulate: Accumulate = "sum"
+
+    def estimate(self, path: Tensor, change: Tensor) -> Tensor:
+        return path / (change.square() + self.damping)
+
+
+Importance = GradientImportance | PathImportance
+
+
+def fisher_published(accumulate: Accumulate = "average") -> GradientImportance:
+    return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
+
+
+def fisher_exact(accumulate: Accumulate = "sum") -> GradientImportance:
+    return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
+
+
+def mas(accumulate: Accumulate = "sum") -> GradientImportance:
+    return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
+
+
+def si() -> PathImportance:
+    return PathImportance()
+
+
+def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:
+    """Merge the importance of a finished task into that of the tasks before it."""
+    if how == "sum":
+        return old + new
+    if how == "average":
+        return (new + tasks_before * old) / (tasks_before + 1)
+    raise ConfigError(f"accumulate must be 'average' or 'sum', not '{how}'.")

@@ -1,0 +1,216 @@
+"""Methods are values: a name, a number of learners, an importance and some penalties.
+
+A function's name is the name on the command line (caf_ewc -> caf-ewc) and its keywords are the hyper-parameters
+that `--set` takes. A new method is one more function of a few lines.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.importance import Accumulate, Importance, fisher_exact, fisher_published, mas as mas_importance, si as si_importance
+from kenyon.penalties import (
+    ActiveForgetting1,
+    ActiveForgetting2,
+    Divergence,
+    ParameterPenalty,
+    Penalty,
+    StabilityProtection,
+    Strength,
+)
+
+Fisher = Literal["published", "exact"]
+Adapt = Literal["adaptive", "uniform"]
+Form = Literal["published", "paper"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a network is kept from forgetting, and made to forget."""
+
+    importance: Importance | None = None
+    penalties: tuple[Penalty, ...] = ()
+    multi: bool = False  # several learners (five, unless told otherwise) instead of one
+    # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
+    schedule: Literal["sequential", "joint", "restart"] = "sequential"
+
+    @property
+    def expands(self) -> bool:
+        """Whether a second network learns each task alone (AF-2)."""
+        return any(isinstance(p, ActiveForgetting2) for p in self.penalties)
+
+    @property
+    def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
+        return tuple(p for p in self.penalties if not isinstance(p, Divergence))
+
+    @property
+    def prediction_penalties(self) -> tuple[Divergence, ...]:
+        return tuple(p for p in self.penalties if isinstance(p, Divergence))
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    name: str
+    summary: str
+    build: Callable[..., Method]
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.build).parameters)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those without a default: the published configurations give them."""
+        parameters = inspect.signature(self.build).parameters.values()
+        return tuple(p.name for p in parameters if p.default is inspect.Parameter.empty)
+
+    def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
+        given = dict(hyper or {})
+        for name in given:
+            if name not in self.hyperparameters:
+                raise unknown(f"hyper-parameter of {self.name}", name, self.hyperparameters or ("none",))
+        missing = [name for name in self.required if name not in given]
+        if missing:
+            raise ConfigError(f"{self.name} needs {', '.join(missing)}: give it with --set {missing[0]}=VALUE.")
+        return self.build(**given)
+
+
+METHODS: dict[str, MethodSpec] = {}
+
+
+def method(build: Callable[..., Method]) -> Callable[..., Method]:
+    name = build.__name__.replace("_", "-")
+    METHODS[name] = MethodSpec(name, (inspect.getdoc(build) or "").splitlines()[0], build)
+    return build
+
+
+def find_method(name: str) -> MethodSpec:
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+def _fisher(variant: Fisher, accumulate: Accumulate | None) -> Importance:
+    makers = {"published": fisher_published, "exact": fisher_exact}
+    if variant not in makers:
+        raise unknown("fisher variant", variant, makers)
+    return makers[variant](accumulate) if accumulate else makers[variant]()
+
+
+def _adaptive(option: str, value: Adapt) -> bool:
+    if value not in ("adaptive", "uniform"):
+        raise ConfigError(f"{option} must be adaptive or uniform, not '{value}'.")
+    return value == "adaptive"
+
+
+def _divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
+    if form not in ("published", "paper"):
+        raise ConfigError(f"afs_form must be published or paper, not '{form}'.")
+    return Divergence(gamma, _adaptive("afs", afs), form)
+
+
+@method
+def finetune() -> Method:
+    """Train on task after task and protect nothing."""
+    return Method()
+
+
+@method
+def joint() -> Method:
+    """Train on all tasks at once: what continual learning is measured against."""
+    return Method(schedule="joint")
+
+
+@method
+def random_init() -> Method:
+    """Learn every task from the first weights: the reference that forward transfer needs."""
+    return Method(schedule="restart")
+
+
+@method
+def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
+    """Elastic weight consolidation: protect weights by their Fisher information."""
+    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),))
+
+
+@method
+def mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+    """Memory-aware synapses: protect weights by how much the output depends on them."""
+    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),))
+
+
+@method
+def si(lambda_sp: Strength) -> Method:
+    """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
+    return Method(si_importance(), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def ewc_af1(lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published") -> Method:
+    """EWC with active forgetting AF-1: decay towards an empty network."""
+    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+
+
+@method
+def ewc_af2(lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published") -> Method:
+    """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
+    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+
+
+@method
+def mas_af1(lambda_sp: Strength, lambda_af: Strength) -> Method:
+    """MAS with active forgetting AF-1."""
+    return Method(mas_importance(), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+
+
+@method
+def mas_af2(lambda_sp: Strength, lambda_af: Strength) -> Method:
+    """MAS with active forgetting AF-2."""
+    return Method(mas_importance(), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+
+
+@method
+def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published") -> Method:
+    """Multiple continual learners on EWC, without active forgetting."""
+    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp),), multi=True)
+
+
+@method
+def mcl_mas(lambda_sp: Strength) -> Method:
+    """Multiple continual learners on MAS, without active forgetting."""
+    return Method(mas_importance(), (StabilityProtection(lambda_sp),), multi=True)
+
+
+@method
+def caf_ewc(
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    gamma: Strength,
+    fisher: Fisher = "published",
+    af1: Adapt = "adaptive",
+    afs: Adapt = "adaptive",
+    afs_form: Form = "published",
+) -> Method:
+    """Collaborative continual learners with active forgetting (CAF) on EWC."""
+    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
+    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
+    return Method(_fisher(fisher, None), penalties, multi=True)
+
+
+@method
+def caf_mas(
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    gamma: Strength,
+    af1: Adapt = "adaptive",
+    afs: Adapt = "adaptive",
+    afs_form: Form = "published",
+) -> Method:
+    """Collaborative continual learners with active forgetting (CAF) on MAS."""
+    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
+    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
+    return Method(mas_importance(), penalties, multi=True)

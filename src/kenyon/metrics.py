@@ -1,0 +1,95 @@
+"""The paper's measures, from accuracy matrices. Accuracies are in per cent.
+
+A matrix A has A[t, i], the test accuracy of task i after learning task t (both from 0); rows or entries that were
+not measured are NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Array = npt.NDArray[np.float64]
+
+
+def average_accuracy(matrix: Array) -> float:
+    """AAC = 1/T sum_i A[T, i]: how well all tasks are done in the end."""
+    return float(np.mean(matrix[-1]))
+
+
+def forward_transfer(matrix: Array, alone: Array) -> float:
+    """FWT = 1/(T-1) sum_{i>=2} A[i-1, i] - a_i, with a_i the accuracy of task i learned from a random start.
+
+    Published definition: A[i-1, i] is measured before task i is learned, so with a head of its own per task it is
+    near chance and FWT is strongly negative; compare methods by their differences.
+    """
+    T = len(matrix)
+    if T < 2:
+        return float("nan")
+    return float(np.mean([matrix[i - 1, i] - alone[i] for i in range(1, T)]))
+
+
+def learned_transfer(matrix: Array, alone: Array) -> float:
+    """Mean over tasks after the first of A[i, i] - a_i: what the tasks before did to learning this one.
+
+    Not in the paper. It is what "plasticity" suggests and is easier to read than FWT: 0 means that a task is
+    learned as well as from a random start.
+    """
+    T = len(matrix)
+    if T < 2:
+        return float("nan")
+    return float(np.mean([matrix[i, i] - alone[i] for i in range(1, T)]))
+
+
+def backward_transfer(matrix: Array) -> float:
+    """BWT = 1/(T-1) sum_{i<T} A[T, i] - A[i, i]: what later tasks did to earlier ones; forgetting is negative."""
+    T = len(matrix)
+    if T < 2:
+        return float("nan")
+    return float(np.mean([matrix[-1, i] - matrix[i, i] for i in range(T - 1)]))
+
+
+def average_curve(matrix: Array) -> Array:
+    """Mean accuracy of the tasks seen so far, after each task: entry t is mean(A[t, :t+1])."""
+    return np.array([np.mean(matrix[t, : t + 1]) for t in range(len(matrix))])
+
+
+def expertise(own_accuracy: Array) -> Array:
+    """Each learner's accuracy minus the mean of all learners, (T, K) -> (T, K)."""
+    return own_accuracy - own_accuracy.mean(axis=1, keepdims=True)
+
+
+def prediction_diversity(p: Tensor) -> tuple[Tensor, Tensor]:
+    """Cos and Euc of K > 1 learners' predictions p (K, B, C), means over pairs and samples.
+
+    Cos = 1 - mean_{i != j} p_i.p_j / (|p_i| |p_j|), Euc = mean_{i != j} |p_i - p_j|.
+    """
+    K = len(p)
+    off = ~torch.eye(K, dtype=torch.bool, device=p.device)
+    unit = torch.nn.functional.normalize(p, dim=2)
+    cosine = torch.einsum("ibc,jbc->ijb", unit, unit)
+    distance = torch.linalg.vector_norm(p.unsqueeze(0) - p.unsqueeze(1), dim=3)  # (K, K, B)
+    return 1 - cosine[off].mean(), distance[off].mean()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A measure over runs."""
+
+    mean: float
+    sem: float  # standard error of the mean; NaN for a single run
+    runs: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: list[float]) -> Summary | None:
+        """Over the finite values; None when there are none."""
+        finite = [v for v in values if np.isfinite(v)]
+        if not finite:
+            return None
+        sem = float(np.std(finite, ddof=1)) / sqrt(len(finite)) if len(finite) > 1 else float("nan")
+        return cls(float(np.mean(finite)), sem, tuple(values))

@@ -1,0 +1,63 @@
+"""The networks by name: each maps a batch of images to features; heads are added by `Net`.
+
+A backbone is an ordinary `nn.Module` built by a function of its width and the number of learners. What is
+defined here once is executed in several ways (see `execution`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from torch import nn
+
+Backbone = Callable[[int, int], nn.Module]  # (width, learners) -> module
+
+
+def cifar_cnn(width: int, learners: int = 1) -> nn.Module:
+    """Six convolutions and a dense layer for 3x32x32 images (Supplementary Table 1).
+
+    The third pooling has padding 0, so the dense layer sees a 4x4 map: this gives the published parameter
+    counts. The dense layer is the learner's output weight g_i.
+    """
+    nc = width
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(3, nc, 3, padding=1),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(nc, nc, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            drop2=nn.Dropout(0.25),
+            conv3=nn.Conv2d(nc, 2 * nc, 3, padding=1),
+            relu3=nn.ReLU(),
+            conv4=nn.Conv2d(2 * nc, 2 * nc, 3, padding=1),
+            relu4=nn.ReLU(),
+            pool4=nn.MaxPool2d(2),
+            drop4=nn.Dropout(0.25),
+            conv5=nn.Conv2d(2 * nc, 4 * nc, 3, padding=1),
+            relu5=nn.ReLU(),
+            conv6=nn.Conv2d(4 * nc, 4 * nc, 3, padding=1),
+            relu6=nn.ReLU(),
+            pool6=nn.MaxPool2d(2),
+            drop6=nn.Dropout(0.25),
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(64 * nc, 256),
+            relu7=nn.ReLU(),
+            drop7=nn.Dropout(0.5),
+        )
+    )
+
+
+def digits_mlp(width: int, learners: int = 1) -> nn.Module:
+    """Two dense layers for 1x8x8 images: small enough for a laptop, small enough to be crowded by five tasks."""
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(64, width),
+            relu1=nn.ReLU(),
+            dense2=nn.Linear(width, 32),
+            relu2=nn.ReLU(),
+            drop2=nn.Dropout(0.25),
+        )
+    )

@@ -1,0 +1,66 @@
+"""Dropout whose masks come from outside, so that every run has its own and all executions agree.
+
+One byte decides one unit. A probability is therefore rounded to a multiple of 1/256 (0.25 and 0.5 are exact) and
+survivors are scaled by the rounded value, so that expectations stay right.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+ALIGN = 16  # channels of all learners together are padded to a multiple of this for the tensor cores
+
+
+def padded(channels: int) -> int:
+    return -(-channels // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True)
+class DropoutSite:
+    """One dropout layer of a backbone of K learners.
+
+    A mask has the shape (B, H, W, padded(K * C)) behind a convolution and (B, padded(K * F)) behind a dense
+    layer: learner k owns the channels k*C..(k+1)*C.
+    """
+
+    probability: float
+    shape: tuple[int, ...]  # of one sample: (H, W, padded(K * C)) or (padded(K * F),)
+
+    @property
+    def threshold(self) -> int:
+        return round(self.probability * 256)
+
+    @property
+    def scale(self) -> float:
+        return 256 / (256 - self.threshold)
+
+
+def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners: int) -> tuple[DropoutSite, ...]:
+    """The dropout layers among a backbone's layers, found by sending one sample through its shapes."""
+    sites = []
+    x = torch.empty(1, *shape, device="meta")
+    for layer in copy.deepcopy(nn.Sequential(*layers)).to("meta"):
+        if isinstance(layer, nn.Dropout):
+            sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1]))))
+        else:
+            x = layer(x)
+    return tuple(sites)
+
+
+def cut_masks(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list[Tensor]:
+    """Split one run's random bytes (n,) into a keep-mask per site, (B, *site.shape) bool."""
+    sizes = [batch * prod(site.shape) for site in sites]
+    parts = noise[: sum(sizes)].split(sizes)
+    return [
+        (part >= site.threshold).view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)
+    ]
+
+
+def noise_size(sites: tuple[DropoutSite, ...], batch: int) -> int:
+    return sum(batch * prod(site.shape) for site in sites)

@@ -1,0 +1,213 @@
+"""How K learners of one backbone are computed. One definition, three executions, equal results.
+
+    looped   one learner after another, channels_last: fastest for convolutions on a few CPU cores
+    stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
+             convolution with its channels padded for the tensor cores. Fastest on a GPU and for dense networks.
+    general  any nn.Module, one learner after another through torch.func
+
+Each maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to features (K, B, F).
+`noise` holds the random bytes of this run and step for dropout; None means evaluation.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError
+from kenyon.nets.dropout import cut_masks, dropout_sites, noise_size, padded
+
+Params = dict[str, Tensor]
+
+# Layers without parameters that treat every channel alike: they need no knowledge of learners.
+_CHANNELWISE = (
+    nn.ReLU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Tanh,
+    nn.LeakyReLU,
+    nn.MaxPool2d,
+    nn.AvgPool2d,
+    nn.AdaptiveAvgPool2d,
+    nn.Identity,
+)
+
+
+class Execution(Protocol):
+    capturable: bool  # whether a CUDA graph may hold it
+    input_channels: int | None  # images should come with this many channels, the last ones empty; None: as they are
+
+    def noise_size(self, batch: int) -> int:
+        """How many random bytes one run needs for one batch."""
+
+    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor: ...
+
+
+def known_layers(backbone: nn.Module) -> bool:
+    """Whether looped and stacked execution understand every layer."""
+
+    def known(layer: nn.Module) -> bool:
+        if isinstance(layer, nn.Conv2d):
+            return layer.groups == 1 and layer.padding_mode == "zeros"
+        return isinstance(layer, (nn.Linear, nn.Dropout, nn.Flatten, *_CHANNELWISE))
+
+    return isinstance(backbone, nn.Sequential) and all(known(layer) for layer in backbone)
+
+
+def choose_execution(
+    backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device
+) -> Execution:
+    if not known_layers(backbone):
+        return General(backbone, learners)
+    assert isinstance(backbone, nn.Sequential)
+    convolutional = any(isinstance(layer, nn.Conv2d) for layer in backbone)
+    if convolutional and device.type == "cpu":
+        return Looped(backbone, shape, learners)
+    stacked = Stacked(backbone, shape, learners)
+    if device.type == "cuda" and isinstance(backbone[0], nn.Conv2d):
+        stacked.input_channels = -(-shape[0] // 8) * 8  # 16 bytes a pixel in bfloat16
+    return stacked
+
+
+class _Sequential:
+    """What looped and stacked execution share: the layers by name, and where dropout acts."""
+
+    capturable = True
+    input_channels: int | None = None
+
+    def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
+        self.layers = [(n, m) for n, m in backbone.named_children() if not _idle(m)]
+        self.learners = learners
+        self.sites = dropout_sites([m for _, m in self.layers], shape, learners)
+
+    def noise_size(self, batch: int) -> int:
+        return noise_size(self.sites, batch)
+
+    def masks(self, noise: Tensor | None, batch: int) -> list[Tensor]:
+        return [] if noise is None else cut_masks(noise, self.sites, batch)
+
+
+class Looped(_Sequential):
+    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+        masks = self.masks(noise, len(images))
+        return torch.stack([self._learner(params, k, images, masks) for k in range(self.learners)])
+
+    def _learner(self, params: Params, k: int, x: Tensor, masks: list[Tensor]) -> Tensor:
+        pending = iter(zip(masks, self.sites, strict=False))
+        for name, layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                w, b = params[f"{name}.weight"][k], _bias(params, name, k)
+                x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
+            elif isinstance(layer, nn.Linear):
+                x = F.linear(x, params[f"{name}.weight"][k], _bias(params, name, k))
+            elif isinstance(layer, nn.Dropout):
+                if (drop := next(pending, None)) is not None:
+                    mask, site = drop
+                    channels = x.shape[1]
+                    mine = mask[..., k * channels : (k + 1) * channels]
+                    x = x * (mine.movedim(-1, 1) if x.ndim == 4 else mine) * site.scale
+            else:
+                x = layer(x)
+        return x
+
+
+class Stacked(_Sequential):
+    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+        """Activations are (B, padded(K*C), H, W) behind convolutions and (K, B, F) behind dense layers."""
+        K, B = self.learners, len(images)
+        pending = iter(zip(self.masks(noise, B), self.sites, strict=False))
+        x, channels, shared = images, images.shape[1], True  # shared: all learners still see the same input
+        for name, layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                w = params[f"{name}.weight"]  # (K, O, I, h, w)
+                bias = params.get(f"{name}.bias")
+                if bias is not None:
+                    bias = F.pad(bias.reshape(-1), (0, padded(K * w.shape[1]) - K * w.shape[1]))
+                kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
+                x = F.conv2d(x, kernel, bias, layer.stride, layer.padding, layer.dilation)
+                channels, shared = w.shape[1], False
+            elif isinstance(layer, nn.Flatten):
+                if shared:
+                    x = x[:, :channels].flatten(1).expand(K, -1, -1)
+                else:  # (B, padded(K*C), H, W) -> (K, B, C*H*W), each learner's features in PyTorch's own order
+                    x = x[:, : K * channels].unflatten(1, (K, channels)).transpose(0, 1).flatten(2)
+                shared = False
+            elif isinstance(layer, nn.Linear):
+                w, bias = params[f"{name}.weight"], params.get(f"{name}.bias")
+                if shared:
+                    x, shared = x.expand(K, *x.shape), False
+                wt = w.transpose(1, 2)
+                x = torch.bmm(x, wt) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, wt)
+            elif isinstance(layer, nn.Dropout):
+                if (drop := next(pending, None)) is not None:
+                    mask, site = drop
+                    if x.ndim == 4:
+                        x = x * mask.movedim(-1, 1).to(x.dtype).mul_(site.scale)
+                    else:
+                        mine = mask[:, : K * x.shape[-1]].unflatten(1, (K, x.shape[-1])).transpose(0, 1)
+                        x = x * mine.to(x.dtype).mul_(site.scale)
+            else:
+                x = layer(x)
+        return x.expand(K, *x.shape) if shared else x
+
+
+class General:
+    """Any module without buffers. Dropout inside it draws from PyTorch's generator, seeded for run and step."""
+
+    capturable = False
+    input_channels = None
+
+    def __init__(self, backbone: nn.Module, learners: int) -> None:
+        buffers = [name for name, _ in backbone.named_buffers()]
+        if buffers:
+            raise ConfigError(
+                f"The backbone keeps running statistics ({', '.join(buffers[:3])}), which would leak between tasks. "
+                "Use layers without buffers, such as GroupNorm instead of BatchNorm."
+            )
+        self.backbone, self.learners = backbone, learners
+
+    def noise_size(self, batch: int) -> int:
+        return 8
+
+    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+        from torch.func import functional_call
+
+        self.backbone.train(noise is not None)
+        devices = [images.device] if images.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            if noise is not None:
+                torch.manual_seed(int.from_bytes(bytes(noise[:7].tolist()), "little"))
+            return torch.stack(
+                [
+                    functional_call(self.backbone, {n: p[k] for n, p in params.items()}, (images,))
+                    for k in range(self.learners)
+                ]
+            )
+
+
+def _idle(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Dropout) and round(layer.p * 256) == 0
+
+
+def _bias(params: Params, name: str, k: int) -> Tensor | None:
+    bias = params.get(f"{name}.bias")
+    return None if bias is None else bias[k]
+
+
+def _shared_kernel(w: Tensor, inputs: int) -> Tensor:
+    """(K, O, I, h, w) over a common input -> (padded(K*O), inputs, h, w)."""
+    K, O, I = w.shape[:3]  # noqa: E741
+    kernel = F.pad(w.flatten(0, 1), (0, 0, 0, 0, 0, inputs - I, 0, padded(K * O) - K * O))
+    return kernel.contiguous(memory_format=torch.channels_last)
+
+
+def _block_kernel(w: Tensor, inputs: int) -> Tensor:
+    """(K, O, I, h, w), each learner over its own channels -> block-diagonal (padded(K*O), inputs, h, w)."""
+    K, O, I = w.shape[:3]  # noqa: E741
+    eye = torch.eye(K, dtype=w.dtype, device=w.device).view(K, 1, K, 1, 1, 1)
+    blocks = (w.unsqueeze(2) * eye).flatten(0, 1).flatten(1, 2)  # (K*O, K*I, h, w)
+    kernel = F.pad(blocks, (0, 0, 0, 0, 0, inputs - K * I, 0, padded(K * O) - K * O))
+    return kernel.contiguous(memory_format=torch.channels_last)

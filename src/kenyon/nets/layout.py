@@ -1,0 +1,64 @@
+"""Where everything a run trains lies: one flat row of numbers, with names for its parts.
+
+A fleet of R runs keeps its parameters as one tensor (R, P). Optimisers, importances, anchors and best weights
+are then single passes over flat buffers, and a named parameter is a view: a learner's weight has the shape
+(R, K, *shape). The row is ordered so that what stability protection covers comes first:
+
+    learners' weights | task gates | heads | what the method itself learns
+    '----- protected (P_protected) ---'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Segment:
+    name: str
+    shape: tuple[int, ...]  # of one run
+    start: int
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.size
+
+
+class Layout:
+    """Names and shapes along the parameter axis."""
+
+    def __init__(self, protected: Mapping[str, tuple[int, ...]], free: Mapping[str, tuple[int, ...]]) -> None:
+        self.segments: dict[str, Segment] = {}
+        start = 0
+        for name, shape in (*protected.items(), *free.items()):
+            self.segments[name] = Segment(name, tuple(shape), start)
+            start += prod(shape)
+        self.size = start
+        self.protected = sum(prod(shape) for shape in protected.values())
+
+    def views(self, theta: Tensor, names: tuple[str, ...] | None = None) -> dict[str, Tensor]:
+        """Named views of a row (P,) or of a fleet (R, P).
+
+        `split` is used because its backward is one concatenation, where a slice per name would each fill a
+        whole row with zeros.
+        """
+        parts = theta.split([s.size for s in self.segments.values()], dim=-1)
+        lead = theta.shape[:-1]
+        return {
+            segment.name: part.view(*lead, *segment.shape)
+            for segment, part in zip(self.segments.values(), parts, strict=True)
+            if names is None or segment.name in names
+        }
+
+    def view(self, theta: Tensor, name: str) -> Tensor:
+        """One named part, as a view that can be written to."""
+        segment = self.segments[name]
+        return theta[..., segment.start : segment.stop].view(*theta.shape[:-1], *segment.shape)

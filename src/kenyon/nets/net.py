@@ -1,0 +1,185 @@
+"""R runs x K learners of a backbone, with one shared head per task. K = 1 is the ordinary network.
+
+A learner i maps an image to its output vector f_i. The head of task t sees the sum of the learners' vectors;
+a learner's own prediction is the same head applied to its own vector (Methods, Multiple Parallel Continual
+Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError
+from kenyon.nets.execution import choose_execution
+from kenyon.nets.layout import Layout
+from kenyon.random import Purpose, key, normal
+
+M = TypeVar("M", bound=nn.Module)
+Diversity = Literal["low", "medium", "high"]
+GATE_SLOPE = 100.0
+NO_CLASS = -1e9  # logit of a class that a smaller task does not have
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one run says of a batch."""
+
+    logits: Tensor  # (B, C), of the learners together
+    own_logits: Tensor | None  # (K, B, C), of each learner alone
+
+
+class Net:
+    """The network of a fleet: its layout, its first weights and its forward pass. Holds no parameters itself."""
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        input_shape: tuple[int, int, int],
+        class_counts: Sequence[int],
+        *,
+        learners: int = 1,
+        diversity: Diversity = "high",
+        gate: bool = False,
+        learned: Mapping[str, tuple[int, ...]] | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        if learners < 1:
+            raise ConfigError(f"learners must be at least 1, not {learners}.")
+        if diversity not in get_args(Diversity):
+            raise ConfigError(f"diversity must be low, medium or high, not '{diversity}'.")
+        self.device = torch.device(device)
+        # A template without storage: every learner's weights live in the fleet's flat rows.
+        template = copy.deepcopy(backbone).to("meta")
+        self.backbone = _without_dropout(template) if diversity == "low" else template
+        self.learners, self.diversity, self.gate = learners, diversity, gate
+        self.class_counts = tuple(class_counts)
+        self.features = _feature_count(self.backbone, input_shape)
+        self.learned = dict(learned or {})
+        # Learners compute in `dtype`; parameters, heads and losses stay in float32.
+        self.dtype = dtype or (torch.bfloat16 if self.device.type == "cuda" else torch.float32)
+
+        T, C = len(self.class_counts), max(self.class_counts)
+        self.backbone_names = tuple(name for name, _ in self.backbone.named_parameters())
+        protected = {n: (learners, *p.shape) for n, p in self.backbone.named_parameters()}
+        if gate:
+            protected["gate"] = (learners, T)
+        heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
+        self.layout = Layout(protected, {**heads, **self.learned})
+        self.execute = choose_execution(self.backbone, input_shape, learners, self.device)
+        self._absent: Tensor | None = None  # (T, C) True where a head has no such class
+        if len(set(self.class_counts)) > 1:
+            counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
+            self._absent = torch.arange(C, device=self.device) >= counts
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers of one run, heads included, without what a method learns for itself."""
+        padding = (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
+        return self.layout.size - sum(self.layout.segments[n].size for n in self.learned) - padding
+
+    def initial(self, seeds: Sequence[int]) -> Tensor:
+        """The first weights of each seed, (R, P): PyTorch's default initialisation.
+
+        High diversity: every learner its own; medium and low: all learners start as copies of the first.
+        """
+        rows = torch.zeros(len(seeds), self.layout.size)
+        for row, seed in zip(rows, seeds, strict=True):
+            views = {name: self.layout.view(row, name) for name in self.layout.segments}
+            for k in range(self.learners):
+                source = k if self.diversity == "high" else 0
+                for name, value in self._fresh_learner(key(seed, Purpose.LEARNER, source)).items():
+                    views[name][k] = value
+            for t, count in enumerate(self.class_counts):
+                head = _seeded(lambda c=count: nn.Linear(self.features, c), key(seed, Purpose.HEAD, t))
+                views["head.weight"][t, :count] = head.weight.detach()
+                views["head.bias"][t, :count] = head.bias.detach()
+            if self.gate:
+                views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
+        return rows.to(self.device)
+
+    def _fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
+        def build() -> nn.Module:
+            module = copy.deepcopy(self.backbone).to_empty(device="cpu")
+            for part in module.modules():
+                reset = getattr(part, "reset_parameters", None)
+                if callable(reset):
+                    reset()
+            return module
+
+        return {n: p.detach() for n, p in _seeded(build, seed_key).named_parameters()}
+
+    def forward(
+        self,
+        row: Tensor,
+        images: Tensor,
+        heads: Tensor,
+        member: Tensor | None = None,
+        *,
+        noise: Tensor | None = None,
+        own: bool = False,
+    ) -> Outputs:
+        """One run's predictions for a batch.
+
+        `row` (P,) are its parameters, `images` (B, C, H, W) normalised; `heads` (n,) the tasks whose heads are
+        in use and `member` (B,) which of them each sample belongs to (None when there is only one).
+        """
+        views = self.layout.views(row)
+        f = self._features(row, images, noise)  # (K, B, F)
+        if self.gate:
+            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(1, heads))  # (K, n)
+            f = f * (gate if member is None else gate.index_select(1, member)).unsqueeze(-1)
+        weight = views["head.weight"].index_select(0, heads)  # (n, C, F)
+        bias = views["head.bias"].index_select(0, heads)  # (n, C)
+        absent = None if self._absent is None else self._absent.index_select(0, heads)
+
+        def predict(z: Tensor) -> Tensor:  # (..., B, F) -> (..., B, C)
+            out = F.linear(z, weight.flatten(0, 1), bias.flatten()).unflatten(-1, bias.shape)  # (..., B, n, C)
+            if absent is not None:
+                out = out.masked_fill(absent, NO_CLASS)
+            if member is None:
+                return out.squeeze(-2)
+            pick = member.view(-1, 1, 1).expand(*out.shape[:-2], 1, out.shape[-1])
+            return out.gather(-2, pick).squeeze(-2)
+
+        return Outputs(predict(f.sum(0)), predict(f) if own else None)
+
+    def _features(self, row: Tensor, images: Tensor, noise: Tensor | None) -> Tensor:
+        if self.dtype == row.dtype:
+            views = self.layout.views(row)
+        else:
+            views = self.layout.views(row.to(self.dtype))
+        params = {name: views[name] for name in self.backbone_names}
+        return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
+
+
+def _seeded(build: Callable[[], M], seed_key: int) -> M:
+    """Build a module whose initialisation is drawn from a key, leaving PyTorch's own generator untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_key)
+        return build()
+
+
+def _without_dropout(backbone: nn.Module) -> nn.Module:
+    for layer in backbone.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    return backbone
+
+
+def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:
+    with torch.no_grad():
+        features = backbone(torch.empty(2, *shape, device="meta"))
+    if features.ndim != 2:
+        raise ConfigError(
+            f"A backbone must map a batch to one feature vector a sample; for {shape} it gives "
+            f"{tuple(features.shape[1:])}. End it with nn.Flatten()."
+        )
+    return int(features.shape[1])

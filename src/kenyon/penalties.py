@@ -1,0 +1,176 @@
+"""What a method adds to the loss of the current task.
+
+Two kinds. A parameter penalty looks at the weights of all runs at once and gives one value a run, (R,). A
+prediction penalty looks at what the learners of one run say of a batch. Strengths are numbers, or tensors (R,)
+when runs differ. A penalty may have parameters of its own ("learned"): they live in the runs' rows beside the
+weights, are drawn from N(0, 1) at the start of every task and trained by the same optimiser and loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kenyon.nets import Net
+
+Strength = float | Tensor  # one for all runs, or (R,)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a parameter penalty may look at. P counts all numbers of a run, Pp only the protected ones."""
+
+    net: Net
+    theta: Tensor  # (R, P)
+    heads: Tensor  # (n,) the heads in use
+    importance: Tensor  # (R, Pp) for the tasks before
+    anchor: Tensor  # (R, Pp) where those tasks left the weights
+    expanded: Tensor | None = None  # (R, P) the expanded network of AF-2
+    expanded_importance: Tensor | None = None  # (R, Pp)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a prediction penalty may look at, for one run and batch."""
+
+    log_p: Tensor  # (B, C), all learners together
+    own_log_p: Tensor | None  # (K, B, C), each learner alone; only when `needs_own`
+    weight: Tensor  # (B,) share of each sample; sums to 1, padding has 0
+    learned: dict[str, Tensor]  # this run's learned parameters
+    first_task: bool
+
+
+@dataclass(frozen=True)
+class StabilityProtection:
+    """factor * lambda_SP * sum_m importance_m (theta_m - anchor_m)^2 over all protected weights.
+
+    factor is 1/2 for EWC and MAS, and 1 for SI, as published.
+    """
+
+    strength: Strength
+    factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check("lambda_sp", self.strength)
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def value(self, w: Weights) -> Tensor:
+        change = w.theta[:, : w.net.layout.protected] - w.anchor
+        return self.strength * self.factor * (w.importance * change.square()).sum(1)
+
+
+@dataclass(frozen=True)
+class ActiveForgetting1:
+    """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2, the current head included.
+
+    Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; the head
+    keeps weight 1. Uniform: weight 1 everywhere. Task gates are left out, as published.
+    """
+
+    strength: Strength
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        _check("lambda_af", self.strength)
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        return {"af1": (len(net.backbone_names), net.learners)} if self.adaptive else {}
+
+    def value(self, w: Weights) -> Tensor:
+        views = w.net.layout.views(w.theta)
+        norms = torch.stack(
+            [views[n].flatten(2).square().sum(2) for n in w.net.backbone_names], dim=1
+        )  # (R, L, K)
+        if self.adaptive:
+            norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
+        head = sum(
+            views[n].index_select(1, w.heads).flatten(1).square().sum(1) for n in ("head.weight", "head.bias")
+        )
+        return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
+
+
+@dataclass(frozen=True)
+class ActiveForgetting2:
+    """AF-2, decay towards an expanded network that learns the new task alone (AFEC).
+
+    lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
+    measures its Fisher information I_e before every epoch.
+    """
+
+    strength: Strength
+
+    def __post_init__(self) -> None:
+        _check("lambda_af", self.strength)
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def value(self, w: Weights) -> Tensor:
+        assert w.expanded is not None and w.expanded_importance is not None
+        protected = w.net.layout.protected
+        change = w.theta[:, :protected] - w.expanded[:, :protected]
+        return self.strength * 0.5 * (w.expanded_importance * change.square()).sum(1)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """AF-S, the divergence between the learners' predictions, mean over the batch.
+
+    published: gamma * sum_k sum_{l != k} w_kl KL(p_l || p_k) with the target p_l detached, and
+               w_k = K * softmax(100 b_k) over all l.
+    paper:     gamma * sum_i sum_{j != i} w_ij KL(p_i || p_j) with gradients to both, and
+               w_i = (K-1) * softmax(b_i) over j != i, so that the w average to exactly 1.
+    b is learned when adaptive; w = 1 when not, and on the first task.
+    """
+
+    strength: Strength
+    adaptive: bool = False
+    form: Literal["published", "paper"] = "published"
+    needs_own = True  # looks at each learner's own prediction
+
+    def __post_init__(self) -> None:
+        _check("gamma", self.strength)
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        return {"afs": (net.learners, net.learners)} if self.adaptive else {}
+
+    def value(self, p: Predictions) -> Tensor:
+        """Without the strength, which the loop applies for the run at hand."""
+        assert p.own_log_p is not None
+        log_p, K = p.own_log_p, len(p.own_log_p)
+        target = log_p.detach() if self.form == "published" else log_p
+        prob = target.exp() * p.weight.view(1, -1, 1)
+        entropy = (prob * target).sum((1, 2))  # (K,) of the target learner
+        cross = torch.einsum("tbc,sbc->ts", prob, log_p)  # target, student
+        kl = entropy.unsqueeze(1) - cross  # (target, student): KL(p_target || p_student)
+        others = ~torch.eye(K, dtype=torch.bool, device=log_p.device)
+        if not self.adaptive or p.first_task:
+            return (kl * others).sum()
+        b = p.learned["afs"]
+        if self.form == "published":  # row of b: the student
+            return (K * torch.softmax(100.0 * b, dim=1) * kl.T * others).sum()
+        w = (K - 1) * torch.softmax(b.masked_fill(~others, -torch.inf), dim=1)  # row of b: the first of the pair
+        return (w * kl * others).sum()
+
+
+ParameterPenalty = StabilityProtection | ActiveForgetting1 | ActiveForgetting2
+PredictionPenalty = Divergence
+Penalty = ParameterPenalty | PredictionPenalty
+
+
+def strength_of(strength: Strength, run: int) -> float | Tensor:
+    return strength[run] if isinstance(strength, Tensor) else strength
+
+
+def _check(name: str, strength: Strength) -> None:
+    values = torch.as_tensor(strength, dtype=torch.float64)
+    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
+        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength}.")

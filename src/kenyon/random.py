@@ -1,0 +1,78 @@
+"""Random numbers as a pure function of what they are for.
+
+Every draw is a hash of (seed, purpose, task, epoch, step, element). Nothing is consumed and nothing has to be
+saved: a run draws the same numbers alone or among others, on a CPU or a GPU, before or after a restart.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import torch
+from torch import Tensor
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_WORD = (1 << 64) - 1
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for. Two purposes never share a stream."""
+
+    LEARNER = 1  # a learner's first weights
+    HEAD = 2  # a head's first weights
+    LEARNED = 3  # the first values of what a method itself learns
+    ORDER = 4  # the order of the samples in an epoch
+    DROPOUT = 5
+    IMPORTANCE = 6  # dropout while importance is measured
+    EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2
+
+
+def key(*words: int) -> int:
+    """Mix whole numbers into one 63-bit key (splitmix64 finaliser, one round a word)."""
+    state = 0
+    for word in words:
+        z = (state + (word & _WORD) * _GOLDEN + _GOLDEN) & _WORD
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _WORD
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _WORD
+        state = z ^ (z >> 31)
+    return state >> 1  # non-negative, so that it fits a signed tensor and any seeding function
+
+
+def _mix32(x: Tensor) -> Tensor:
+    """A bijection of 32-bit words with good avalanche; int32 products wrap alike on every device."""
+    x = x.bitwise_xor((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
+    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - (1 << 32))
+    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
+
+
+def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
+    """`count` random int32 words for each key: (R,) int64 keys and a (1,) int64 step give (R, count).
+
+    The step is a tensor so that a captured CUDA graph can move on by itself.
+    """
+    low = (keys & 0x7FFFFFFF).to(torch.int32)
+    high = (keys >> 31).to(torch.int32)
+    moment = _mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)  # (R,)
+    counter = torch.arange(count, dtype=torch.int32, device=keys.device)
+    # Two keyed rounds: adding alone would make one key's stream a shifted copy of another's.
+    first = _mix32(counter + moment.unsqueeze(1))
+    return _mix32(first.bitwise_xor_(_mix32(moment + low).unsqueeze(1)))
+
+
+def random_bytes(keys: Tensor, step: Tensor, count: int) -> Tensor:
+    """`count` random bytes for each key, (R, count) uint8."""
+    return random_words(keys, step, -(-count // 4)).view(torch.uint8)[:, :count]
+
+
+def shuffled(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
+    """For each key a random order of 0..size-1, padded at the end with the positions size..width-1: (R, width)."""
+    words = random_words(keys, torch.zeros(1, dtype=torch.long, device=keys.device), width).to(torch.long)
+    position = torch.arange(width, device=keys.device)
+    words = words.masked_fill(position >= sizes.unsqueeze(1), torch.iinfo(torch.int32).max + 1)
+    return words.argsort(dim=1, stable=True)
+
+
+def normal(seed_key: int, shape: tuple[int, ...]) -> Tensor:
+    """Standard normal numbers on the CPU, from a key."""
+    generator = torch.Generator().manual_seed(seed_key)
+    return torch.randn(shape, generator=generator)

@@ -1,0 +1,75 @@
+"""How work reaches the device: runs side by side, and repeated work as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+
+from kenyon.errors import ConfigError
+
+
+def choose_device(name: str = "auto") -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"There is no device '{name}'. Use auto, cpu or cuda.") from None
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"Device '{name}' is not supported. Use auto, cpu or cuda.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("PyTorch sees no CUDA device here. Use --device cpu, or install a CUDA build of PyTorch.")
+    return device
+
+
+class Lanes:
+    """Runs one piece of work per run: one after another on a CPU, each in a stream of its own on a GPU.
+
+    A lane's work must leave its results in tensors that exist already, so that no memory changes lanes.
+    """
+
+    def __init__(self, device: torch.device, runs: int) -> None:
+        self.streams = [torch.cuda.Stream(device) for _ in range(runs)] if device.type == "cuda" else []
+
+    def each(self, runs: Iterable[int], work: Callable[[int], None]) -> None:
+        if not self.streams:
+            for run in runs:
+                work(run)
+            return
+        main = torch.cuda.current_stream()
+        used = []
+        for run in runs:
+            lane = self.streams[run]
+            lane.wait_stream(main)
+            with torch.cuda.stream(lane):
+                work(run)
+            used.append(lane)
+        for lane in used:
+            main.wait_stream(lane)
+
+
+class Captured:
+    """A piece of work without arguments that is repeated many times over tensors that stay in place.
+
+    On a GPU the first call runs as it is (and warms up), the second is captured as a CUDA graph, and from then
+    on it is replayed. On a CPU, and for work that cannot be captured, every call runs as it is.
+    """
+
+    def __init__(self, work: Callable[[], None], device: torch.device, *, graphs: bool = True) -> None:
+        self.work = work
+        self.graphs = graphs and device.type == "cuda"
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self) -> None:
+        if not self.graphs or self.calls == 0:
+            self.work()
+        else:
+            if self.graph is None:
+                torch.cuda.synchronize()
+                self.graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(self.graph):
+                    self.work()
+            self.graph.replay()
+        self.calls += 1

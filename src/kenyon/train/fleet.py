@@ -1,0 +1,148 @@
+"""R streams on one device, handed out in batches.
+
+Image pools go to the device once, as uint8 with the channel last; a batch is gathered, scaled and normalised
+there. Batches are padded to one size and carry a 0/1 mask, so that runs whose tasks differ in size train together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+from kenyon.streams.task import Split, Stream
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The same part (train, validation or test) of each run's tasks of one phase. N is the largest size."""
+
+    index: Tensor  # (R, N) positions in the pool
+    labels: Tensor  # (R, N)
+    member: Tensor  # (R, N) which of the phase's tasks a sample belongs to
+    sizes: Tensor  # (R,)
+
+
+class Fleet:
+    def __init__(self, streams: Sequence[Stream], device: torch.device, channels: int | None = None) -> None:
+        """`channels` pads images with empty channels up to that number, for the sake of alignment."""
+        first = streams[0]
+        for stream in streams[1:]:
+            if stream.class_counts != first.class_counts or stream.input_shape != first.input_shape:
+                raise ConfigError(
+                    f"Runs of one fleet need tasks of the same shapes in the same order; those of seed {stream.seed} "
+                    f"and seed {first.seed} differ. Train them apart."
+                )
+        self.streams, self.device = tuple(streams), device
+        self.seeds = tuple(stream.seed for stream in streams)
+        self.tasks = len(first.tasks)
+        pad = (channels or first.input_shape[0]) - first.input_shape[0]
+        pools: dict[int, Tensor] = {}
+        for stream in streams:
+            pool = stream.tasks[0].train.pool
+            if id(pool) not in pools:
+                pools[id(pool)] = F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
+        self.pools = [pools[id(stream.tasks[0].train.pool)] for stream in streams]  # (N, H, W, C) each
+        mean, std = torch.tensor(first.mean), torch.tensor(first.std)
+        self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
+        self.shift = F.pad(-mean / std, (0, pad)).to(device)
+
+    def __len__(self) -> int:
+        return len(self.streams)
+
+    def images(self, run: int, index: Tensor) -> Tensor:
+        """Normalised images (B, C, H, W) in channels_last memory."""
+        pixels = self.pools[run].index_select(0, index).to(torch.float32)
+        return torch.addcmul(self.shift, pixels, self.scale).permute(0, 3, 1, 2)
+
+    def samples(self, part: str, tasks: Sequence[int]) -> Samples:
+        """`part` of the given tasks (positions in the streams), for all runs."""
+        rows: list[tuple[Tensor, Tensor, Tensor]] = []
+        for stream in self.streams:
+            splits: list[Split] = [getattr(stream.tasks[t], part) for t in tasks]
+            member = torch.cat([torch.full((len(s),), i) for i, s in enumerate(splits)])
+            rows.append((torch.cat([s.index for s in splits]), torch.cat([s.labels for s in splits]), member))
+        width = max(len(row[0]) for row in rows)
+
+        def stack(column: int) -> Tensor:
+            return torch.stack([F.pad(row[column], (0, width - len(row[column]))) for row in rows]).to(self.device)
+
+        sizes = torch.tensor([len(row[0]) for row in rows], device=self.device)
+        return Samples(stack(0), stack(1), stack(2), sizes)
+
+    def largest(self, part: str, phases: Sequence[Sequence[int]]) -> int:
+        """The largest number of samples a run meets in any phase."""
+        return max(
+            sum(len(getattr(stream.tasks[t], part)) for t in tasks)
+            for stream in self.streams
+            for tasks in phases
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One run's share of a step."""
+
+    images: Tensor  # (B, C, H, W)
+    labels: Tensor  # (B,)
+    valid: Tensor  # (B,) 1 for a sample, 0 for padding
+    weight: Tensor  # (B,) valid / number of valid samples
+    member: Tensor | None  # (B,) or None when the phase has one task
+
+
+class Loader:
+    """Batches of a phase, in buffers that stay where they are so that a CUDA graph can read them.
+
+    `step` is a counter on the device: a captured training step moves it on by itself.
+    """
+
+    def __init__(self, fleet: Fleet, batch: int, samples: int, *, joint: bool) -> None:
+        R, S = len(fleet), -(-samples // batch)
+        self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
+        self.index, self.labels, self.member = (
+            torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
+        )
+        self.valid = torch.zeros(R, S, batch, device=fleet.device)
+        self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
+        self.steps = 0  # of the phase at hand, for the run with most samples
+
+    def fill(self, samples: Samples, order: Tensor | None = None) -> None:
+        """Lay out all batches of a pass, in the given order (R, N) or as the samples stand."""
+        R, N = samples.index.shape
+        self.step.zero_()
+        self.steps = -(-N // self.size)
+        place = torch.arange(self.capacity * self.size, device=self.fleet.device)
+        there = place.expand(R, -1) < samples.sizes.unsqueeze(1)
+        pick = place.clamp(max=N - 1).expand(R, -1)
+        if order is not None:
+            pick = order.gather(1, pick)
+        for buffer, values in (
+            (self.index, samples.index),
+            (self.labels, samples.labels),
+            (self.member, samples.member),
+        ):
+            buffer.copy_(values.gather(1, pick).mul_(there).view_as(buffer))
+        self.valid.copy_(there.view_as(self.valid))
+
+    def present(self) -> Tensor:
+        """Which runs have samples in this step, (R,) 1 or 0."""
+        return self.valid.index_select(1, self.step).squeeze(1).amax(1)
+
+    def batch(self, run: int, step: int | None = None) -> Batch:
+        """A run's batch of the given step, or of the step the counter stands at."""
+
+        def now(buffer: Tensor) -> Tensor:
+            return buffer[run].index_select(0, self.step).squeeze(0) if step is None else buffer[run, step]
+
+        valid = now(self.valid)
+        return Batch(
+            images=self.fleet.images(run, now(self.index)),
+            labels=now(self.labels),
+            valid=valid,
+            weight=valid / valid.sum().clamp(min=1),
+            member=now(self.member) if self.joint else None,
+        )

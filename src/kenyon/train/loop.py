@@ -1,0 +1,361 @@
+"""The training loop: a fleet of runs learns its phases one after another.
+
+Read `Trainer.run` from top to bottom. Everything it changes is a tensor with a leading run axis that stays in
+place (so that steps can be captured as CUDA graphs and states saved whole); every random number is a function
+of (seed, purpose, phase, epoch, step). Nothing else decides a result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kenyon.importance import GradientImportance, PathImportance, accumulated, fisher_published
+from kenyon.methods import Method
+from kenyon.nets import Net, Outputs
+from kenyon.penalties import Predictions, Weights, strength_of
+from kenyon.random import Purpose, key, normal, shuffled
+from kenyon.streams.task import Stream
+from kenyon.train.adam import Adam
+from kenyon.train.device import Captured, Lanes
+from kenyon.train.evaluate import evaluate
+from kenyon.train.fleet import Batch, Fleet, Loader
+from kenyon.train.gradients import RunLoss, data_gradients
+from kenyon.train.state import Position
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training regime of a benchmark. Defaults: CIFAR family (Supplementary Section 2.2)."""
+
+    epochs: int = 100  # of every task, always all of them
+    batch: int = 256
+    rate: float = 1e-3  # Adam's learning rate at the start of every task
+    patience: int = 5  # epochs without a better validation loss before the rate drops
+    drop: float = 3.0  # what the rate is then divided by, with a new optimiser state
+    validation: float = 0.1  # share of the training data held out
+
+
+class Interrupted(Exception):
+    """The watcher asked to stop; the trainer's tensors and position hold a complete epoch."""
+
+
+# Called after every epoch with the trainer; returns True to stop there.
+Watcher = Callable[["Trainer"], bool]
+
+
+class Trainer:
+    def __init__(
+        self,
+        net: Net,
+        streams: Sequence[Stream],
+        method: Method,
+        training: Training,
+    ) -> None:
+        self.net, self.method, self.training = net, method, training
+        self.device = net.device
+        self.fleet = Fleet(streams, net.device, net.execute.input_channels)
+        R, P, Pp = len(streams), net.layout.size, net.layout.protected
+        tasks = range(self.fleet.tasks)
+        self.phases: list[tuple[int, ...]] = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, device=self.device)
+
+        # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
+        self.position = Position(diverged=[None] * R)
+        self.theta = net.initial(self.fleet.seeds)  # (R, P)
+        self.adam = Adam(self.theta.shape, self.device)
+        self.best = self.theta.clone()  # (R, P) the weights with the lowest validation loss
+        self.best_loss, self.waited, self.rate = zeros(R), zeros(R), zeros(R)
+        self.importance = zeros(R, Pp)
+        self.anchor = self._protected(self.theta).clone()  # (R, Pp) the weights at the start of the phase
+        self.path = zeros(R, Pp) if isinstance(method.importance, PathImportance) else None
+        self.expanded = self.theta.clone() if method.expands else None
+        self.expanded_adam = Adam(self.theta.shape, self.device) if method.expands else None
+        self.expanded_importance = zeros(R, Pp) if method.expands else None
+
+        # Work space: rebuilt at will, never saved.
+        joint = method.schedule == "joint"
+        self.lanes = Lanes(self.device, R)
+        train, held_out = (self.fleet.largest(part, self.phases) for part in ("train", "validation"))
+        self.loader = Loader(self.fleet, training.batch, train, joint=joint)
+        self.validation = Loader(self.fleet, min(training.batch, held_out), held_out, joint=joint)
+        self.estimators = self._estimators()
+        sizes = {e.batch for e in self.estimators}
+        self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint) for n in sizes}
+        self.gradient, self.loss, self.validation_loss = zeros(R, P), zeros(R), zeros(R)
+        self.estimate, self.train_sizes = zeros(R, Pp), zeros(R)
+        self.finite = torch.ones(R, dtype=torch.bool, device=self.device)
+        self.heads = torch.zeros(len(self.phases[0]), dtype=torch.long, device=self.device)
+        self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
+        self.captured: dict[tuple[Any, ...], Captured] = {}
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self, watch: Watcher | None = None) -> Position:
+        """Train from the present position to the end."""
+        at = self.position
+        while at.phase < len(self.phases) and self.live:
+            self._enter_phase()
+            if at.epoch == 0:
+                self._begin_phase()
+            while at.epoch < self.training.epochs:
+                started = time.perf_counter()
+                if self.expanded is not None:
+                    self._train_epoch(self._expanded_step, Purpose.EXPANDED)
+                    self._measure(fisher_published(), self.expanded, Purpose.EXPANDED)
+                    self.expanded_importance.copy_(self.estimate)  # type: ignore[union-attr]
+                self._train_epoch(self._step)
+                self._repeat(self._validate)
+                at.epoch += 1
+                self._retire_diverged()
+                at.seconds += time.perf_counter() - started
+                if watch is not None and watch(self):
+                    raise Interrupted
+                if not self.live:
+                    return at
+            started = time.perf_counter()
+            self._finish_phase()
+            at.seconds += time.perf_counter() - started
+            at.phase, at.epoch = at.phase + 1, 0
+            if watch is not None and watch(self) and at.phase < len(self.phases):
+                raise Interrupted
+        return at
+
+    @property
+    def live(self) -> list[int]:
+        """The runs whose loss has stayed finite."""
+        return [run for run, where in enumerate(self.position.diverged) if where is None]
+
+    @property
+    def first_phase(self) -> bool:
+        return self.position.phase == 0 or self.method.schedule == "restart"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by name. All tensors have a leading run axis."""
+        named: dict[str, Tensor | None] = {
+            name: getattr(self, name)
+            for name in (
+                "theta best best_loss waited rate importance anchor path expanded expanded_importance".split()
+            )
+        }
+        for prefix, adam in (("adam", self.adam), ("expanded_adam", self.expanded_adam)):
+            if adam is not None:
+                named |= {f"{prefix}.{name}": tensor for name, tensor in adam.tensors().items()}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+    # ------------------------------------------------------------------ a phase
+
+    def _enter_phase(self) -> None:
+        """Lay out the data of the phase; done anew after a restart."""
+        tasks = self.phases[self.position.phase]
+        self.heads.copy_(torch.tensor(tasks))
+        self.samples = self.fleet.samples("train", tasks)
+        self.train_sizes.copy_(self.samples.sizes)
+        self.validation.fill(self.fleet.samples("validation", tasks))
+        for loader in self.small_loaders.values():
+            loader.fill(self.samples)
+
+    def _begin_phase(self) -> None:
+        at = self.position
+        if self.method.schedule == "restart":
+            self.theta.copy_(self.net.initial(self.fleet.seeds))
+        for number, name in enumerate(self.net.learned):
+            view = self.net.layout.view(self.theta, name)
+            for run, seed in enumerate(self.fleet.seeds):
+                view[run] = normal(key(seed, Purpose.LEARNED, at.phase, number), tuple(view.shape[1:]))
+        self.adam.restart()
+        if self.expanded_adam is not None:
+            self.expanded_adam.restart()
+        self.rate.fill_(self.training.rate)
+        self.best.copy_(self.theta)
+        self.best_loss.fill_(torch.inf)
+        self.waited.zero_()
+        if self.path is not None:
+            self.path.zero_()
+        self.finite.fill_(True)
+
+    def _finish_phase(self) -> None:
+        """Keep the best weights, weigh their importance, test on every task."""
+        at, importance = self.position, self.method.importance
+        self.theta.copy_(self.best)
+        if importance is not None:
+            if isinstance(importance, PathImportance):
+                assert self.path is not None
+                estimate = importance.estimate(self.path, self._protected(self.theta) - self.anchor)
+            else:
+                self._measure(importance, self.theta, Purpose.IMPORTANCE)
+                estimate = self.estimate
+            self.importance.copy_(accumulated(self.importance, estimate, at.phase, importance.accumulate))
+            self.anchor.copy_(self._protected(self.theta))
+        result = evaluate(self.net, self.theta, self.fleet, self.lanes, self.live)
+        at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
+
+    def _retire_diverged(self) -> None:
+        """Runs whose loss is no longer finite stop here; the others go on."""
+        at = self.position
+        fallen = [run for run in self.live if not self.finite[run]]
+        for run in fallen:
+            at.diverged[run] = [at.phase, at.epoch]
+        if fallen:
+            self.captured.clear()  # the captured steps still include them
+
+    # ------------------------------------------------------------------ an epoch
+
+    def _train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
+        """All batches of a newly shuffled order. `purpose` keeps the draws of the expanded network apart."""
+        self.loader.fill(self.samples, self._shuffled(purpose))
+        self._seed_dropout(Purpose.DROPOUT, purpose)
+        for _ in range(self.loader.steps):
+            self._repeat(step)
+
+    def _step(self) -> None:
+        """One batch of every run: gradient of loss and penalties, then Adam."""
+        self._gradients(self.theta, self.loader, self._training_loss, own=bool(self.method.prediction_penalties))
+        if self.method.parameter_penalties and not self.first_phase:
+            theta = self.theta.detach().requires_grad_()
+            penalty = self._penalty(theta)
+            self.gradient.add_(torch.autograd.grad(penalty.sum(), theta)[0])
+            self.loss.add_(penalty.detach())
+        self.finite.logical_and_(torch.isfinite(self.loss))
+        before = self._protected(self.theta).clone() if self.path is not None else None
+        self.adam.step(self.theta, self.gradient, self.rate, self.loader.present())
+        if self.path is not None:
+            self.path.sub_(self._protected(self.gradient) * (self._protected(self.theta) - before))
+        self.loader.step.add_(1)
+
+    def _expanded_step(self) -> None:
+        """One batch of the expanded network of AF-2, which learns the task alone."""
+        assert self.expanded is not None and self.expanded_adam is not None
+        self._gradients(self.expanded, self.loader, _cross_entropy, own=False)
+        self.expanded_adam.step(self.expanded, self.gradient, self.rate, self.loader.present())
+        self.loader.step.add_(1)
+
+    @torch.no_grad()
+    def _validate(self) -> None:
+        """Validation loss with parameter penalties and without AF-S; best weights; learning-rate drops."""
+        self.validation_loss.zero_()
+        sizes = self.validation.valid.sum((1, 2))
+
+        def one_run(run: int) -> None:
+            for step in range(self.validation.capacity):
+                batch = self.validation.batch(run, step)
+                out = self.net.forward(self.theta[run], batch.images, self.heads, batch.member)
+                ce = F.cross_entropy(out.logits, batch.labels, reduction="none")
+                self.validation_loss[run] += (ce * batch.valid).sum() / sizes[run]
+
+        self.lanes.each(self.live, one_run)
+        if self.method.parameter_penalties and not self.first_phase:
+            self.validation_loss.add_(self._penalty(self.theta))
+        self.finite.logical_and_(torch.isfinite(self.validation_loss))
+
+        better = self.validation_loss < self.best_loss
+        self.best_loss.copy_(torch.where(better, self.validation_loss, self.best_loss))
+        self.best.copy_(torch.where(better.unsqueeze(1), self.theta, self.best))
+        self.waited.add_(1).masked_fill_(better, 0.0)
+        tired = self.waited >= self.training.patience
+        self.rate.copy_(torch.where(tired, self.rate / self.training.drop, self.rate))
+        self.waited.masked_fill_(tired, 0.0)
+        self.adam.restart(tired)
+        if self.expanded_adam is not None:
+            self.expanded_adam.restart(tired)
+
+    # ------------------------------------------------------------------ losses
+
+    def _training_loss(self, run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+        loss = _cross_entropy(run, row, out, batch)
+        if self.method.prediction_penalties:
+            views = self.net.layout.views(row)
+            seen = Predictions(
+                log_p=out.logits.log_softmax(1),
+                own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(2),
+                weight=batch.weight,
+                learned={name: views[name] for name in self.net.learned},
+                first_task=self.first_phase,
+            )
+            for penalty in self.method.prediction_penalties:
+                loss = loss + strength_of(penalty.strength, run) * penalty.value(seen)
+        return loss
+
+    def _penalty(self, theta: Tensor) -> Tensor:
+        """All parameter penalties, (R,)."""
+        weights = Weights(
+            self.net, theta, self.heads, self.importance, self.anchor, self.expanded, self.expanded_importance
+        )
+        return torch.stack([penalty.value(weights) for penalty in self.method.parameter_penalties]).sum(0)
+
+    # ------------------------------------------------------------------ importance
+
+    def _estimators(self) -> list[GradientImportance]:
+        own = [self.method.importance] if isinstance(self.method.importance, GradientImportance) else []
+        return own + ([fisher_published()] if self.method.expands else [])
+
+    def _measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
+        """Importance of `theta` for the phase's training data, into self.estimate."""
+        loader = self.small_loaders[importance.batch]
+
+        def loss(run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+            return importance.objective(out.logits, batch.labels, batch.valid)
+
+        def one_batch() -> None:
+            self._gradients(theta, loader, loss, own=False, dropout=importance.dropout)
+            share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
+            self.estimate.addcmul_(importance.reduce(self._protected(self.gradient)), share)
+            loader.step.add_(1)
+
+        self.estimate.zero_()
+        loader.step.zero_()
+        self._seed_dropout(Purpose.IMPORTANCE, purpose)
+        for _ in range(loader.steps):
+            self._repeat(one_batch, importance.name, purpose)
+
+    # ------------------------------------------------------------------ small things
+
+    def _gradients(
+        self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True
+    ) -> None:
+        data_gradients(
+            self.net,
+            theta,
+            loader,
+            self.heads,
+            loss,
+            lanes=self.lanes,
+            runs=self.live,
+            dropout_keys=self.keys if dropout else None,
+            own=own,
+            gradient=self.gradient,
+            value=self.loss,
+        )
+
+    def _repeat(self, work: Callable[[], None], *which: Any) -> None:
+        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
+        name = (work.__name__, self.first_phase, *which)
+        if name not in self.captured:
+            self.captured[name] = Captured(work, self.device, graphs=self.net.execute.capturable)
+        self.captured[name]()
+
+    def _run_keys(self, *words: int) -> Tensor:
+        at = self.position
+        return torch.tensor([key(seed, *words, at.phase, at.epoch) for seed in self.fleet.seeds])
+
+    def _shuffled(self, purpose: int) -> Tensor:
+        keys = self._run_keys(Purpose.ORDER, purpose).to(self.device)
+        return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
+
+    def _seed_dropout(self, *words: int) -> None:
+        self.keys.copy_(self._run_keys(*words))
+
+    def _protected(self, theta: Tensor) -> Tensor:
+        return theta[:, : self.net.layout.protected]
+
+
+def _cross_entropy(run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    return (F.cross_entropy(out.logits, batch.labels, reduction="none") * batch.weight).sum()

@@ -1,0 +1,80 @@
+"""Everything a fleet knows at one moment, and how it is kept on disk.
+
+A state is a flat set of tensors with a leading run axis, and a small record of where the training stands. It is
+written as safetensors (loading it executes nothing), first to a temporary file, synced, then renamed: whatever
+interrupts a save, the state before it survives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from kenyon.errors import ResultsError
+
+FORMAT = 1
+
+
+@dataclass
+class Position:
+    """Where a fleet stands, and what it has found so far."""
+
+    phase: int = 0
+    epoch: int = 0  # epochs of this phase that are complete
+    seconds: float = 0.0  # spent training so far, over all sessions
+    # For each run None, or [phase, epoch] at which its loss was no longer finite.
+    diverged: list[list[int] | None] = field(default_factory=list)
+    # One entry per finished phase: a metric's name -> nested lists with a leading run axis.
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
+    """`identity` names the configuration and seeds the state belongs to."""
+    head = {"format": str(FORMAT), "identity": identity, "position": json.dumps(asdict(position))}
+    data = to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=head)
+    write_atomically(path, data)
+
+
+def load_state(path: Path, tensors: dict[str, Tensor], identity: str) -> Position:
+    """Copy a saved state into `tensors` in place and return its position."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            head = file.metadata() or {}
+            if head.get("format") != str(FORMAT) or head.get("identity") != identity:
+                raise ResultsError(f"{path} belongs to another configuration or version. Move it away to start anew.")
+            if set(file.keys()) != set(tensors):
+                raise ResultsError(f"{path} does not hold the state of this method. Move it away to start anew.")
+            for name, tensor in tensors.items():
+                tensor.copy_(file.get_tensor(name))
+            return Position(**json.loads(head["position"]))
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
+        raise ResultsError(f"{path} is damaged ({error}). Move it away to start this fleet anew.") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        reason = error.strerror or str(error)
+        raise ResultsError(
+            f"Cannot write {path}: {reason}. Make room or choose another folder with --out; "
+            "what was saved before is intact and the same command continues from it."
+        ) from error
+
