@@ -68,6 +68,11 @@ class MethodSpec:
         parameters = inspect.signature(self.build).parameters.values()
         return tuple(p.name for p in parameters if p.default is inspect.Parameter.empty)
 
+    @property
+    def multi(self) -> bool:
+        """Whether the method has several learners, whatever its hyper-parameters."""
+        return self.build(**dict.fromkeys(self.required, 0.0)).multi
+
     def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
         given = dict(hyper or {})
         for name in given:

@@ -34,16 +34,9 @@ def forward_transfer(matrix: Array, alone: Array) -> float:
     return float(np.mean([matrix[i - 1, i] - alone[i] for i in range(1, T)]))
 
 
-def learned_transfer(matrix: Array, alone: Array) -> float:
-    """Mean over tasks after the first of A[i, i] - a_i: what the tasks before did to learning this one.
-
-    Not in the paper. It is what "plasticity" suggests and is easier to read than FWT: 0 means that a task is
-    learned as well as from a random start.
-    """
-    T = len(matrix)
-    if T < 2:
-        return float("nan")
-    return float(np.mean([matrix[i, i] - alone[i] for i in range(1, T)]))
+def learning_accuracy(matrix: Array) -> float:
+    """Mean of A[i, i]: how well each task is done right after it was learned. Not in the paper; plain plasticity."""
+    return float(np.mean(np.diagonal(matrix)))
 
 
 def backward_transfer(matrix: Array) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,19 +26,8 @@ from kenyon.train.device import Captured, Lanes
 from kenyon.train.evaluate import evaluate
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients
+from kenyon.train.regime import Training
 from kenyon.train.state import Position
-
-
-@dataclass(frozen=True)
-class Training:
-    """The training regime of a benchmark. Defaults: CIFAR family (Supplementary Section 2.2)."""
-
-    epochs: int = 100  # of every task, always all of them
-    batch: int = 256
-    rate: float = 1e-3  # Adam's learning rate at the start of every task
-    patience: int = 5  # epochs without a better validation loss before the rate drops
-    drop: float = 3.0  # what the rate is then divided by, with a new optimiser state
-    validation: float = 0.1  # share of the training data held out
 
 
 class Interrupted(Exception):

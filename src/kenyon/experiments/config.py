@@ -1,0 +1,150 @@
+"""A configuration: everything that decides the numbers of an experiment, except the seeds.
+
+It is made from a benchmark, a method and the user's overrides, is stored with every result, and two results may
+stand in one folder only if theirs are equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, get_args
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.experiments.benchmarks import Benchmark, find_benchmark
+from kenyon.methods import Method, find_method
+from kenyon.nets.net import Diversity
+from kenyon.train.regime import Training
+
+LEARNERS = 5  # of a multi-learner method, like the five compartments
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    learners: int
+    width: int
+    diversity: Diversity = "high"
+    gate: bool = False  # the optional task gate
+    precision: str = "auto"  # of the learners; auto: bfloat16 on a GPU, float32 on a CPU
+
+
+@dataclass(frozen=True)
+class Config:
+    benchmark: str
+    method: str
+    tasks: int
+    training: Training
+    architecture: Architecture
+    hyper: dict[str, Any]
+
+    def build_method(self) -> Method:
+        return find_method(self.method)(self.hyper)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by the name that `--set` uses."""
+        nested = self.as_dict()
+        inner = {**nested.pop("training"), **nested.pop("architecture"), **nested.pop("hyper")}
+        return {**nested, **inner}
+
+    @property
+    def identity(self) -> str:
+        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def configure(
+    benchmark: str,
+    method: str,
+    *,
+    tasks: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Config:
+    """The published configuration of a method on a benchmark, with the user's overrides."""
+    bench, spec = find_benchmark(benchmark), find_method(method)
+    given = dict(overrides or {})
+    count = len(bench.source.class_counts)
+    if tasks is not None and not 1 <= tasks <= count:
+        raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
+
+    training = replace(bench.training, **_take(given, Training))
+    hyper = dict(bench.hyperparameters.get(method, {}))
+    hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
+    spec(hyper)  # says what is missing or impossible
+    shape = {name: given.pop(name) for name in list(given) if name in _architecture_settings(method)}
+    learners = int(shape.pop("learners", LEARNERS if spec.multi else 1))
+    architecture = _architecture(bench, learners, shape)
+    if given:
+        raise unknown(f"setting of {method}", next(iter(given)), settings(method))
+    return Config(benchmark, method, tasks or count, training, architecture, hyper)
+
+
+def settings(method: str) -> tuple[str, ...]:
+    """Everything `--set` may name for a method."""
+    training = (f.name for f in fields(Training))
+    return (*training, *_architecture_settings(method), *find_method(method).hyperparameters)
+
+
+def _architecture_settings(method: str) -> tuple[str, ...]:
+    if find_method(method).multi:
+        return tuple(f.name for f in fields(Architecture))
+    return ("width", "precision")
+
+
+def _take(given: dict[str, Any], part: type) -> dict[str, Any]:
+    names = {f.name for f in fields(part)}
+    return {name: given.pop(name) for name in list(given) if name in names}
+
+
+def _architecture(bench: Benchmark, learners: int, shape: dict[str, Any]) -> Architecture:
+    if learners < 1:
+        raise ConfigError(f"learners must be at least 1, not {learners}.")
+    width = int(shape.pop("width", 0) or bench.width_for(learners))
+    if width < 1:
+        raise ConfigError(f"width must be at least 1, not {width}.")
+    architecture = Architecture(learners, width, **shape)
+    if architecture.diversity not in get_args(Diversity):
+        raise ConfigError(f"diversity must be low, medium or high, not '{architecture.diversity}'.")
+    if architecture.precision not in PRECISIONS:
+        raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, not '{architecture.precision}'.")
+    return architecture
+
+
+def parse_settings(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
+    """`--set name=value` pairs as Python values. Each name must mean something to one of the methods."""
+    known = {name for method in methods for name in settings(method)}
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, text = pair.partition("=")
+        name = name.strip().replace("-", "_")
+        if not sign or not name or not text.strip():
+            raise ConfigError(f"--set takes name=value, not '{pair}'. For example --set lambda_sp=5000.")
+        if name not in known:
+            raise unknown(f"setting of {' or '.join(methods)}", name, known)
+        if name in given:
+            raise ConfigError(f"--set {name} is given twice.")
+        given[name] = _convert(name, text.strip())
+    return given
+
+
+_WHOLE = {"epochs", "batch", "patience", "learners", "width"}
+_TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_WORDS = {"diversity", "precision", "fisher", "accumulate", "af1", "afs", "afs_form"}
+
+
+def _convert(name: str, text: str) -> Any:
+    if name in _WORDS:
+        return text
+    if name == "gate":
+        if text.lower() not in _TRUTH:
+            raise ConfigError(f"gate is true or false, not '{text}'.")
+        return _TRUTH[text.lower()]
+    try:
+        return int(text) if name in _WHOLE else float(text)
+    except ValueError:
+        kind = "a whole number" if name in _WHOLE else "a number"
+        raise ConfigError(f"{name} must be {kind}, not '{text}'.") from None

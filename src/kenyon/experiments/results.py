@@ -1,0 +1,208 @@
+"""Results with their origin: what a method reached on a benchmark, run by run.
+
+On disk a result is one small JSON file, `OUT/BENCHMARK/METHOD/result.json`. Accuracies are in per cent; numbers that
+were not measured are null.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kenyon.errors import ResultsError
+from kenyon.metrics import (
+    Array,
+    Summary,
+    average_accuracy,
+    backward_transfer,
+    forward_transfer,
+    learning_accuracy,
+)
+from kenyon.train.state import write_atomically
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """One seed."""
+
+    seed: int
+    accuracy: list[list[float]]  # (phases, T): row t after phase t; joint training has one row
+    own_accuracy: list[list[float]]  # (T, K) of each learner alone, in the end
+    cosine: list[float]  # (T,) diversity of the learners' predictions, in the end
+    euclidean: list[float]
+    tasks: list[str]  # names, in the order in which they were learned
+    diverged: list[int] | None = None  # [task, epoch] (from 0) at which the loss was no longer finite
+
+    @property
+    def matrix(self) -> Array:
+        return np.array(self.accuracy, dtype=float)
+
+    @property
+    def complete(self) -> bool:
+        return self.diverged is None
+
+
+@dataclass(frozen=True)
+class FleetOrigin:
+    """Where some of the runs come from."""
+
+    seeds: list[int]
+    seconds: float  # all of them together
+    device: str
+    precision: str
+    versions: dict[str, str]
+    finished: str  # date and time, UTC
+
+
+@dataclass(frozen=True)
+class Result:
+    config: dict[str, Any]
+    parameters: int  # of one run, heads included
+    runs: list[Run]
+    fleets: list[FleetOrigin]
+    # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
+    alone: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.config["benchmark"])
+
+    @property
+    def complete_runs(self) -> list[Run]:
+        return [run for run in self.runs if run.complete]
+
+    @property
+    def accuracy(self) -> Array:
+        """Accuracy matrices of the complete runs, (R, phases, T)."""
+        return np.array([run.accuracy for run in self.complete_runs], dtype=float)
+
+    @property
+    def aac(self) -> Summary | None:
+        return Summary.of([average_accuracy(run.matrix) for run in self.complete_runs])
+
+    @property
+    def bwt(self) -> Summary | None:
+        return Summary.of([backward_transfer(run.matrix) for run in self._sequential])
+
+    @property
+    def fwt(self) -> Summary | None:
+        runs = [run for run in self._sequential if run.seed in self.alone]
+        return Summary.of([forward_transfer(run.matrix, np.array(self.alone[run.seed])) for run in runs])
+
+    @property
+    def learned(self) -> Summary | None:
+        return Summary.of([learning_accuracy(run.matrix) for run in self._sequential])
+
+    @property
+    def cosine(self) -> Summary | None:
+        return Summary.of([float(np.mean(run.cosine)) for run in self.complete_runs])
+
+    @property
+    def euclidean(self) -> Summary | None:
+        return Summary.of([float(np.mean(run.euclidean)) for run in self.complete_runs])
+
+    @property
+    def _sequential(self) -> list[Run]:
+        return [run for run in self.complete_runs if len(run.accuracy) == len(run.tasks)]
+
+    @property
+    def seconds(self) -> float:
+        return sum(fleet.seconds for fleet in self.fleets)
+
+    def summary(self) -> dict[str, Any]:
+        names = ("aac", "fwt", "bwt", "learned", "cosine", "euclidean")
+        return {name: _summary_dict(getattr(self, name)) for name in names} | {"seconds": round(self.seconds, 2)}
+
+    def restricted(self, seeds: Sequence[int]) -> Result:
+        """Only the runs of these seeds."""
+        return Result(
+            self.config, self.parameters, [r for r in self.runs if r.seed in seeds], self.fleets, self.alone
+        )
+
+    def to_json(self) -> str:
+        body = {
+            "format": FORMAT,
+            "config": self.config,
+            "parameters": self.parameters,
+            "summary": self.summary(),
+            "runs": [asdict(run) for run in self.runs],
+            "alone": {str(seed): values for seed, values in self.alone.items()},
+            "fleets": [asdict(fleet) for fleet in self.fleets],
+        }
+        return _compact(json.dumps(_plain(body), indent=1, allow_nan=False))
+
+    def save(self, path: Path) -> None:
+        write_atomically(path, (self.to_json() + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        try:
+            body = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise ResultsError(f"There is no result at {path}.") from None
+        except (OSError, ValueError) as error:
+            raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
+        try:
+            if body["format"] != FORMAT:
+                raise ResultsError(
+                    f"{path} has format {body['format']}; this version of Kenyon reads {FORMAT}. Update Kenyon."
+                )
+            return cls(
+                body["config"],
+                body["parameters"],
+                [Run(**_with_nan(run)) for run in body["runs"]],
+                [FleetOrigin(**fleet) for fleet in body["fleets"]],
+                {int(seed): values for seed, values in body.get("alone", {}).items()},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ResultsError(f"{path} is not a Kenyon result ({error!r}). Move it away to run anew.") from error
+
+
+def _summary_dict(summary: Summary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    return {
+        "mean": round(summary.mean, 4),
+        "sem": round(summary.sem, 4),
+        "runs": [round(v, 4) for v in summary.runs],
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN: null instead. Floats are cut to what was measured."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def _with_nan(run: dict[str, Any]) -> dict[str, Any]:
+    def restore(value: Any) -> Any:
+        if isinstance(value, list):
+            return [restore(v) for v in value]
+        return math.nan if value is None else value
+
+    lists = ("accuracy", "own_accuracy", "cosine", "euclidean")
+    return {name: restore(value) if name in lists else value for name, value in run.items()}
+
+
+def _compact(text: str) -> str:
+    """Put innermost lists on one line: a matrix reads as rows."""
+    import re
+
+    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s*\n\s*", " ", m.group(1)) + "]", text)
