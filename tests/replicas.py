@@ -21,7 +21,7 @@ import numpy as np
 Table = dict[bytes, Any]
 Change = Callable[[str, Table], None]
 
-CIFAR_10_NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()
+CIFAR_10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 CIFAR_100_NAMES = [f"class_{i:02d}" for i in range(100)]
 SUPERCLASS_NAMES = [f"superclass_{i:02d}" for i in range(20)]
 

@@ -37,9 +37,7 @@ def names(stream: Stream) -> list[str]:
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=seeds, validation=st.floats(0.26, 0.7)
-)
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=seeds, validation=st.floats(0.26, 0.7))
 def test_splits_are_disjoint_and_cover_everything(sizes: list[int], seed: int, validation: float) -> None:
     source = make_source(sizes)
     stream = source.stream(seed, validation=validation)

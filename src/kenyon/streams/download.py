@@ -64,7 +64,7 @@ def download(
 
 def _fetch(file: BinaryIO, dataset: Dataset, url: str, progress: Progress) -> None:
     """Bring the open part to its full length. Only trouble with the disk leaves as an OSError."""
-    done = file.seek(0, os.SEEK_END)
+    here = done = file.seek(0, os.SEEK_END)
     with _answer(url, done) as answer:
         if answer.status != 206:
             done = 0  # the server sends everything, whatever was asked
@@ -74,7 +74,8 @@ def _fetch(file: BinaryIO, dataset: Dataset, url: str, progress: Progress) -> No
                 f"{url} offers {done + int(offered):,} bytes where {dataset.archive} has {dataset.size:,}. "
                 f"It may be a sign-in page of your network. {RESUMES}"
             )
-        file.truncate(done)
+        if done < here:
+            file.truncate(done)
         progress(done, dataset.size)
         while done < dataset.size:
             try:
