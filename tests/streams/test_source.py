@@ -127,6 +127,6 @@ def test_the_package_offers_the_decorator_not_the_module_of_its_name() -> None:
     import kenyon.streams.source
     from kenyon.streams.catalog import source
 
-    assert kenyon.streams.source is source  # type: ignore[comparison-overlap]
+    assert kenyon.streams.source is source
     with pytest.raises(AttributeError, match="nonsense"):
         _ = kenyon.streams.nonsense

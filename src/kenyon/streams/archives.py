@@ -7,6 +7,8 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from os import SEEK_END
 from pathlib import Path, PurePosixPath
 
 from kenyon.errors import DataError
@@ -75,18 +77,22 @@ class Copy:
             else f"{self.dataset.folder}/{member} in {self.path}"
         )
 
-    def read(self, *members: str) -> Iterator[tuple[str, bytes]]:
+    def read(self, *members: str) -> Iterator[tuple[str, bytes | mmap]]:
         """The named members (all of them when none is named) and their bytes, in the order of the copy.
 
+        Unpacked files are mapped rather than read, which spares one copy of 150 MB.
         An archive is read in one pass and to its end, so that its own checksum has the last word.
         """
         wanted = set(members or self.dataset.members)
         yield from self._unpacked(wanted) if self.path.is_dir() else self._packed(wanted)
 
-    def _unpacked(self, wanted: set[str]) -> Iterator[tuple[str, bytes]]:
+    def _unpacked(self, wanted: set[str]) -> Iterator[tuple[str, bytes | mmap]]:
         for member in sorted(wanted):
             try:
-                yield member, (self.path / member).read_bytes()
+                with (self.path / member).open("rb") as file:
+                    empty = file.seek(0, SEEK_END) == 0  # which cannot be mapped
+                    content = b"" if empty else mmap(file.fileno(), 0, access=ACCESS_READ)
+                yield member, content
             except OSError as problem:
                 raise DataError(f"{self.where(member)} cannot be read: {problem.strerror}.") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -80,7 +81,7 @@ def _images(
 class _File:
     """One pickled dictionary of the archive, with every access checked."""
 
-    def __init__(self, copy: Copy, member: str, content: bytes) -> None:
+    def __init__(self, copy: Copy, member: str, content: bytes | mmap) -> None:
         self.where = copy.where(member)
         self.remedy = copy.dataset.remedy
         table = load_plain_pickle(content, self.where, self.remedy)

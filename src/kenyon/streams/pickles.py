@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable
 from enum import Enum
 from math import prod
+from mmap import mmap
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -44,13 +45,13 @@ class _RefusedError(ValueError):
     """The file asks for something a dataset does not need."""
 
 
-def load_plain_pickle(content: bytes | BinaryIO, where: str, remedy: str = REMEDY) -> object:
+def load_plain_pickle(content: bytes | mmap | BinaryIO, where: str, remedy: str = REMEDY) -> object:
     """The containers, numbers, strings and numeric arrays of a pickle of protocol 2 to 4.
 
     Strings written by Python 2 come back as bytes. `where` names the file in messages, and `remedy` says
     what the user can do about it.
     """
-    raw = content if isinstance(content, bytes) else content.read()
+    raw = content if isinstance(content, bytes | mmap) else content.read()
     try:
         return _Machine(raw).run()
     except _RefusedError as refused:
@@ -64,7 +65,7 @@ def load_plain_pickle(content: bytes | BinaryIO, where: str, remedy: str = REMED
 class _Machine:
     """A pickle machine whose values are plain: its stack never holds anything that can act."""
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, raw: bytes | mmap) -> None:
         self.raw = raw
         self.at = 0
         self.stack: list[Any] = []
