@@ -49,7 +49,9 @@ class Source:
         if not 1 <= count <= len(self.groups):
             raise ConfigError(f"{self.name} has {len(self.groups)} tasks; --tasks {count} is not possible.")
         if not 0.0 < validation < 1.0:
-            raise ConfigError(f"validation is the share of held-out samples, between 0 and 1, not {validation}.")
+            raise ConfigError(
+                f"validation is the share of held-out samples, between 0 and 1, not {validation}."
+            )
         free = [i for i, group in enumerate(self.groups) if not group.fixed]
         shuffled = iter(np.random.default_rng([seed, 0]).permutation(free).tolist())
         order = [i if group.fixed else next(shuffled) for i, group in enumerate(self.groups)][:count]

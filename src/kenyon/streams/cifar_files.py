@@ -1,0 +1,148 @@
+"""The public CIFAR files, read and checked: nothing reaches a stream that is not what it should be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenyon.errors import DataError
+from kenyon.streams.archives import DATASETS, Copy, find
+from kenyon.streams.folders import data_folders
+from kenyon.streams.pickles import load_plain_pickle
+
+PIXELS = 3 * 32 * 32
+Bytes = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cifar:
+    """All images of one dataset. The training and test images come as the files' own arrays, in order."""
+
+    pixels: tuple[Bytes, ...]  # each (n, 3072), channel by channel
+    labels: Labels  # of all images
+    test: NDArray[np.bool_]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cifar100(Cifar):
+    superclasses: tuple[str, ...]
+    superclass_of: tuple[int, ...]  # of each class
+
+
+def read_cifar_10(data: Path | None) -> Cifar:
+    copy = find(DATASETS["cifar-10"], data_folders(data))
+    files = _files(copy)
+    names = files["batches.meta"].names("label_names", 10)
+    train = [files[member] for member in copy.dataset.members if member.startswith("data_batch")]
+    test = [files["test_batch"]]
+    return Cifar(*_images(train, test, "labels", names), names)
+
+
+def read_cifar_100(data: Path | None) -> Cifar100:
+    files = _files(find(DATASETS["cifar-100"], data_folders(data)))
+    names = files["meta"].names("fine_label_names", 100)
+    superclasses = files["meta"].names("coarse_label_names", 20)
+    train, test = files["train"], files["test"]
+    pixels, labels, is_test = _images([train], [test], "fine_labels", names)
+    superclass_of = train.superclasses(len(names), len(superclasses))
+    if test.superclasses(len(names), len(superclasses)) != superclass_of:
+        test.fail("its 'coarse_labels' do not agree with those of the training images")
+    return Cifar100(pixels, labels, is_test, names, superclasses, superclass_of)
+
+
+def _files(copy: Copy) -> dict[str, _File]:
+    return {member: _File(copy, member, content) for member, content in copy.read()}
+
+
+def _images(
+    train: list[_File], test: list[_File], key: str, names: tuple[str, ...]
+) -> tuple[tuple[Bytes, ...], Labels, NDArray[np.bool_]]:
+    labels = [file.labels(key, len(names)) for file in train + test]
+    parts = (("training", train, labels[: len(train)], 2), ("test", test, labels[len(train) :], 1))
+    for part, files, theirs, least in parts:
+        counts = np.bincount(np.concatenate(theirs), minlength=len(names))
+        poor = int(counts.argmin())
+        if counts[poor] < least:
+            files[-1].fail(
+                f"the class '{names[poor]}' has {counts[poor]} {part} images and needs at least {least}"
+            )
+    all_labels = np.concatenate(labels)
+    is_test = np.arange(len(all_labels)) >= sum(len(file.pixels) for file in train)
+    return tuple(file.pixels for file in train + test), all_labels, is_test
+
+
+class _File:
+    """One pickled dictionary of the archive, with every access checked."""
+
+    def __init__(self, copy: Copy, member: str, content: bytes | mmap) -> None:
+        self.where = copy.where(member)
+        self.remedy = copy.dataset.remedy
+        table = load_plain_pickle(content, self.where, self.remedy)
+        if not isinstance(table, dict):
+            self.fail(f"it holds a {type(table).__name__}, where a dictionary was expected")
+        self.table = {_text(key): value for key, value in table.items()}
+
+    def fail(self, problem: str) -> NoReturn:
+        raise DataError(f"{self.where} is not the file it should be: {problem}. {self.remedy}")
+
+    def value(self, key: str) -> Any:
+        if key not in self.table:
+            self.fail(f"'{key}' is missing")
+        return self.table[key]
+
+    @property
+    def pixels(self) -> Bytes:
+        data = self.value("data")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+            self.fail("'data' is not an array of bytes (uint8)")
+        if data.ndim != 2 or data.shape[1] != PIXELS:
+            self.fail(f"'data' has the shape {data.shape}, where (images, {PIXELS}) was expected")
+        return data
+
+    def labels(self, key: str, count: int) -> Labels:
+        """One label for each image, from 0 to `count` - 1."""
+        labels = self.value(key)
+        if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+            self.fail(f"'{key}' is not a list of whole numbers")
+        if len(labels) != len(self.pixels):
+            self.fail(f"'{key}' has {len(labels)} labels for {len(self.pixels)} images")
+        if labels and not 0 <= min(labels) <= max(labels) < count:
+            self.fail(
+                f"'{key}' runs from {min(labels)} to {max(labels)}, where 0 to {count - 1} was expected"
+            )
+        return np.array(labels, dtype=np.int64)
+
+    def names(self, key: str, count: int) -> tuple[str, ...]:
+        names = self.value(key)
+        if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+            self.fail(f"'{key}' is not a list of names")
+        texts = tuple(_text(name) for name in names)
+        if len(texts) != count or len(set(texts)) != count:
+            self.fail(f"'{key}' has {len(set(texts))} different names, where {count} were expected")
+        return texts
+
+    def superclasses(self, classes: int, count: int) -> tuple[int, ...]:
+        """The superclass of each class; all superclasses are equally large."""
+        fine, coarse = self.labels("fine_labels", classes), self.labels("coarse_labels", count)
+        superclass_of = np.zeros(classes, dtype=np.int64)
+        superclass_of[fine] = coarse
+        if not np.array_equal(superclass_of[fine], coarse):
+            self.fail("images of one class have different 'coarse_labels'")
+        sizes = np.bincount(superclass_of, minlength=count)
+        if (sizes != classes // count).any():
+            self.fail(
+                f"'coarse_labels' do not put {classes // count} classes into each of {count} superclasses"
+            )
+        return tuple(superclass_of.tolist())
+
+
+def _text(name: object) -> str:
+    # Never fails: a damaged name only has to be shown.
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)

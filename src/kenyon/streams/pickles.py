@@ -1,0 +1,302 @@
+"""Reading the pickles in which public datasets come, without giving them the powers of a pickle.
+
+A pickle is a program. Python's own `pickle.Unpickler` can be told which functions it may call, but it still
+lets a file set attributes on them, and before Python 3.14 one damaged byte in a memo index makes it claim
+gigabytes. The few instructions that plain containers and arrays need are therefore carried out here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum
+from math import prod
+from mmap import mmap
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from kenyon.errors import DataError
+
+REMEDY = "Download it again with `kenyon data get NAME`, or point --data at another copy."
+UINT16, INT32, UINT32, UINT64, DOUBLE = map(struct.Struct, ("<H", "<i", "<I", "<Q", ">d"))
+NUMBERS = frozenset(kind + size for kind in "iuf" for size in "1248") - {"f1"} | {"b1"}
+
+
+class _Name(Enum):
+    """The only names a file may mention. They stand for themselves: nothing is imported."""
+
+    RECONSTRUCT = "numpy's _reconstruct"
+    NDARRAY = "numpy.ndarray"
+    DTYPE = "numpy.dtype"
+    ENCODE = "_codecs.encode"
+
+
+NAMES = {
+    ("numpy.core.multiarray", "_reconstruct"): _Name.RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _Name.RECONSTRUCT,
+    ("numpy", "ndarray"): _Name.NDARRAY,
+    ("numpy", "dtype"): _Name.DTYPE,
+    ("_codecs", "encode"): _Name.ENCODE,
+}
+
+
+class _RefusedError(ValueError):
+    """The file asks for something a dataset does not need."""
+
+
+def load_plain_pickle(content: bytes | mmap | BinaryIO, where: str, remedy: str = REMEDY) -> object:
+    """The containers, numbers, strings and numeric arrays of a pickle of protocol 2 to 4.
+
+    Strings written by Python 2 come back as bytes. `where` names the file in messages, and `remedy` says
+    what the user can do about it.
+    """
+    raw = content if isinstance(content, bytes | mmap) else content.read()
+    try:
+        return _Machine(raw).run()
+    except _RefusedError as refused:
+        raise DataError(f"{where} is not a plain data file: {refused}. {remedy}") from None
+    except EOFError:
+        raise DataError(f"{where} ends too early: the file is incomplete. {remedy}") from None
+    except (ValueError, LookupError, TypeError, OverflowError, MemoryError, struct.error) as problem:
+        raise DataError(f"{where} is damaged or not a pickle at all ({problem}). {remedy}") from None
+
+
+class _Machine:
+    """A pickle machine whose values are plain: its stack never holds anything that can act."""
+
+    def __init__(self, raw: bytes | mmap) -> None:
+        self.raw = raw
+        self.at = 0
+        self.stack: list[Any] = []
+        self.outer: list[list[Any]] = []  # the stacks below each open mark
+        self.memo: dict[int, Any] = {}
+
+    def run(self) -> object:
+        steps = {code: method.__get__(self) for code, method in STEPS.items()}
+        raw, end = self.raw, len(self.raw)
+        while self.at < end:
+            code = raw[self.at]
+            self.at += 1
+            if code == STOP:
+                return self.stack.pop()
+            step = steps.get(code)
+            if step is None:
+                raise _RefusedError(
+                    f"it holds the instruction {bytes([code])!r}, which plain data never needs"
+                )
+            step()
+        raise EOFError
+
+    # Reading the instructions' arguments
+
+    def take(self, count: int) -> bytes:
+        start, self.at = self.at, self.at + count
+        if self.at > len(self.raw):
+            raise EOFError
+        return self.raw[start : self.at]
+
+    def number(self, form: struct.Struct) -> Any:
+        return form.unpack(self.take(form.size))[0]
+
+    def text(self, count: int) -> str:
+        start, self.at = self.at, self.at + count
+        if self.at > len(self.raw):
+            raise EOFError
+        if count < 1024:
+            return self.raw[start : self.at].decode("utf-8", "surrogatepass")
+        # A view, because Python 3 writes the pixels of a protocol 2 file as one text of 200 MB.
+        return str(memoryview(self.raw)[start : self.at], "utf-8", "surrogatepass")
+
+    def line(self) -> str:
+        end = self.raw.find(b"\n", self.at)
+        if end < 0:
+            raise EOFError
+        start, self.at = self.at, end + 1
+        return self.raw[start:end].decode("ascii")
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self.outer.pop()
+        return items
+
+    # The instructions
+
+    def proto(self) -> None:
+        protocol = self.take(1)[0]
+        if not 2 <= protocol <= 4:
+            raise _RefusedError(f"it is a pickle of protocol {protocol}, where 2 to 4 were expected")
+
+    def frame(self) -> None:
+        self.take(8)
+
+    def mark(self) -> None:
+        self.outer.append(self.stack)
+        self.stack = []
+
+    def long(self) -> None:
+        self.stack.append(int.from_bytes(self.take(self.take(1)[0]), "little", signed=True))
+
+    def short_int(self) -> None:
+        self.stack.append(self.take(1)[0])
+
+    def short_bytes(self) -> None:
+        self.stack.append(self.take(self.take(1)[0]))
+
+    def push(self, item: Any) -> None:
+        self.stack.append(item)
+
+    def append(self) -> None:
+        item = self.stack.pop()
+        self.a(list).append(item)
+
+    def appends(self) -> None:
+        items = self.since_mark()
+        self.a(list).extend(items)
+
+    def set_item(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self.update([key, value])
+
+    def set_items(self) -> None:
+        self.update(self.since_mark())
+
+    def update(self, flat: list[Any]) -> None:
+        target = self.a(dict)
+        for key, value in zip(flat[::2], flat[1::2], strict=True):
+            # Hashing a deeply nested tuple would overflow the interpreter's own stack.
+            if not isinstance(key, bytes | str | int):
+                raise _RefusedError("a dictionary key is neither a string nor a number")
+            target[key] = value
+
+    def a(self, kind: type) -> Any:
+        if type(self.stack[-1]) is not kind:
+            raise ValueError(f"a {kind.__name__} was expected")
+        return self.stack[-1]
+
+    def tuple_since_mark(self) -> None:
+        items = tuple(self.since_mark())
+        self.stack.append(items)
+
+    def tuple_of(self, count: int) -> None:
+        items = self.stack[-count:]
+        if len(items) < count:
+            raise ValueError("too few values for a tuple")
+        self.stack[-count:] = (tuple(items),)
+
+    def put(self) -> None:
+        self.memo[self.take(1)[0]] = self.stack[-1]
+
+    def long_put(self) -> None:
+        self.memo[self.number(UINT32)] = self.stack[-1]
+
+    def memoize(self) -> None:
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def get(self) -> None:
+        self.stack.append(self.memo[self.take(1)[0]])
+
+    def long_get(self) -> None:
+        self.stack.append(self.memo[self.number(UINT32)])
+
+    def name(self, module: Any, attribute: Any) -> None:
+        known = NAMES.get((str(module), str(attribute)))
+        if known is None:
+            raise _RefusedError(f"it asks for {module}.{attribute}, which could run foreign code")
+        self.stack.append(known)
+
+    def line_name(self) -> None:
+        self.name(self.line(), self.line())
+
+    def stack_name(self) -> None:
+        attribute, module = self.stack.pop(), self.stack.pop()
+        self.name(module, attribute)
+
+    def reduce(self) -> None:
+        arguments, function = self.stack.pop(), self.stack.pop()
+        match function, arguments:
+            # First, because Python 3 writes every bytes of a protocol 2 file this way.
+            case _Name.ENCODE, (str() as text, "latin1"):
+                made: object = text.encode("latin1")
+            case _Name.RECONSTRUCT, (_Name.NDARRAY, (0,), b"b"):
+                made = np.empty(0, np.int8)
+            case _Name.DTYPE, (bytes() | str() as code, *_):
+                made = _number_type(code)
+            case _:
+                raise _RefusedError("it calls a function that plain data never needs")
+        self.stack.append(made)
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        match self.stack[-1], state:
+            case np.dtype(), (3, b"|" | b"<" | "|" | "<", None, None, None, -1, -1, 0):
+                pass  # the type was made little-endian from the start
+            case np.ndarray() as array, (
+                1,
+                tuple() as shape,
+                np.dtype() as kind,
+                bool() as columns,
+                bytes() as raw,
+            ):
+                if not all(type(n) is int and n >= 0 for n in shape) or len(shape) > 8:
+                    raise ValueError("an array has an impossible shape")
+                if prod(shape) * kind.itemsize != len(raw):
+                    raise ValueError(f"an array of shape {shape} comes with {len(raw)} bytes")
+                checked: Any = (1, shape, kind, columns, raw)  # numpy's stub asks for a type its code refuses
+                array.__setstate__(checked)
+            case _:
+                raise _RefusedError("it sets up an object that is not an array of numbers")
+
+
+def _number_type(code: bytes | str) -> np.dtype[Any]:
+    text = code.decode("latin1") if isinstance(code, bytes) else code
+    if text not in NUMBERS:
+        raise _RefusedError(f"it holds an array of type '{text}', where only numbers were expected")
+    return np.dtype("<" + text)
+
+
+def _pushes(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:
+    return lambda machine: machine.push(make(machine))
+
+
+STOP = ord(".")
+STEPS: dict[int, Callable[[_Machine], None]] = {
+    0x80: _Machine.proto,
+    0x95: _Machine.frame,
+    ord("("): _Machine.mark,
+    ord("N"): _pushes(lambda m: None),
+    0x88: _pushes(lambda m: True),
+    0x89: _pushes(lambda m: False),
+    ord("K"): _Machine.short_int,
+    ord("M"): _pushes(lambda m: m.number(UINT16)),
+    ord("J"): _pushes(lambda m: m.number(INT32)),
+    0x8A: _Machine.long,
+    ord("G"): _pushes(lambda m: m.number(DOUBLE)),
+    ord("U"): _Machine.short_bytes,
+    ord("C"): _Machine.short_bytes,
+    ord("T"): _pushes(lambda m: m.take(m.number(UINT32))),
+    ord("B"): _pushes(lambda m: m.take(m.number(UINT32))),
+    0x8E: _pushes(lambda m: m.take(m.number(UINT64))),
+    0x8C: _pushes(lambda m: m.text(m.take(1)[0])),
+    ord("X"): _pushes(lambda m: m.text(m.number(UINT32))),
+    0x8D: _pushes(lambda m: m.text(m.number(UINT64))),
+    ord("]"): _pushes(lambda m: []),
+    ord(")"): _pushes(lambda m: ()),
+    ord("}"): _pushes(lambda m: {}),
+    ord("a"): _Machine.append,
+    ord("e"): _Machine.appends,
+    ord("s"): _Machine.set_item,
+    ord("u"): _Machine.set_items,
+    ord("t"): _Machine.tuple_since_mark,
+    0x85: lambda m: m.tuple_of(1),
+    0x86: lambda m: m.tuple_of(2),
+    0x87: lambda m: m.tuple_of(3),
+    ord("q"): _Machine.put,
+    ord("r"): _Machine.long_put,
+    0x94: _Machine.memoize,
+    ord("h"): _Machine.get,
+    ord("j"): _Machine.long_get,
+    ord("c"): _Machine.line_name,
+    0x93: _Machine.stack_name,
+    ord("R"): _Machine.reduce,
+    ord("b"): _Machine.build,
+}

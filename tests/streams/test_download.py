@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kenyon.errors import DataError
+from kenyon.streams.archives import Dataset
+from kenyon.streams.download import download
+
+CONTENT = np.random.default_rng(0).bytes(600_000)
+
+
+@dataclass
+class Served:
+    """What the loopback server does, and what it was asked."""
+
+    url: str = ""
+    content: bytes = CONTENT
+    ranges: bool = True
+    shifted: bool = False  # answers a range with another one
+    cut_after: int | None = None  # bytes sent before the connection breaks
+    asked: list[str | None] = field(default_factory=list)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    state = Served()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            wanted = self.headers.get("Range")
+            state.asked.append(wanted)
+            if self.path != "/file.tar.gz":
+                self.send_error(404)
+                return
+            start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and state.ranges else 0
+            if start >= len(state.content):
+                self.send_error(416)
+                return
+            if start and state.shifted:
+                start -= 1
+            body = state.content[start:]
+            self.send_response(206 if wanted and state.ranges else 200)
+            if wanted and state.ranges:
+                self.send_header(
+                    "Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}"
+                )
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body[: state.cut_after])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{server.server_port}/file.tar.gz"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield state
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def dataset(served: Served) -> Dataset:
+    digest = hashlib.sha256(CONTENT).hexdigest()
+    return Dataset("made", served.url, len(CONTENT), digest, "made", ("member",))
+
+
+def part(folder: Path) -> Path:
+    return folder / "file.tar.gz.part"
+
+
+def arrived(folder: Path) -> bool:
+    return (folder / "file.tar.gz").read_bytes() == CONTENT and not part(folder).exists()
+
+
+def test_a_fresh_download_and_a_second_one(tmp_path: Path, served: Served) -> None:
+    seen: list[tuple[int, int]] = []
+    folder = tmp_path / "new" / "folder"
+    path = download(dataset(served), folder, progress=lambda done, total: seen.append((done, total)))
+    assert path == folder / "file.tar.gz" and arrived(folder)
+    assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
+    assert seen == sorted(seen)
+    assert download(dataset(served), folder) == path
+    assert served.asked == [None]  # the second time nobody is asked
+
+
+def test_a_partial_download_is_resumed(tmp_path: Path, served: Served) -> None:
+    part(tmp_path).write_bytes(CONTENT[:1234])
+    seen: list[int] = []
+    download(dataset(served), tmp_path, progress=lambda done, total: seen.append(done))
+    assert arrived(tmp_path) and served.asked == ["bytes=1234-"] and seen[0] == 1234
+
+
+@pytest.mark.parametrize("how", ["ranges", "shifted"])
+def test_a_server_that_answers_ranges_badly_starts_over(tmp_path: Path, served: Served, how: str) -> None:
+    setattr(served, how, how == "shifted")
+    part(tmp_path).write_bytes(CONTENT[:1234])
+    download(dataset(served), tmp_path)
+    assert arrived(tmp_path)
+
+
+def test_a_part_that_is_too_long_or_full_but_wrong_starts_over(tmp_path: Path, served: Served) -> None:
+    for wrong in (CONTENT + b"more", bytes(len(CONTENT))):
+        part(tmp_path).write_bytes(wrong)
+        (tmp_path / "file.tar.gz").unlink(missing_ok=True)
+        download(dataset(served), tmp_path)
+        assert arrived(tmp_path)
+    assert served.asked == [None, None]
+
+
+def test_a_full_part_needs_no_server(tmp_path: Path, served: Served) -> None:
+    part(tmp_path).write_bytes(CONTENT)
+    download(dataset(served), tmp_path)
+    assert arrived(tmp_path) and served.asked == []
+
+
+def test_a_range_beyond_the_servers_file_asks_for_all_of_it(tmp_path: Path, served: Served) -> None:
+    served.content = CONTENT[:1000]
+    part(tmp_path).write_bytes(CONTENT[:1234])
+    with pytest.raises(DataError, match="offers 1,000 bytes"):
+        download(dataset(served), tmp_path)
+    assert served.asked == ["bytes=1234-", None]
+    assert part(tmp_path).read_bytes() == CONTENT[:1234]  # nothing of worth was lost
+
+
+def test_a_damaged_archive_is_replaced(tmp_path: Path, served: Served) -> None:
+    (tmp_path / "file.tar.gz").write_bytes(b"damaged")
+    download(dataset(served), tmp_path)
+    assert arrived(tmp_path)
+
+
+def test_a_wrong_checksum_removes_the_bad_file_only(tmp_path: Path, served: Served) -> None:
+    served.content = bytes(len(CONTENT))
+    (tmp_path / "other").write_text("kept")
+    with pytest.raises(DataError, match=r"checksum is wrong.*removed"):
+        download(dataset(served), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path, served: Served) -> None:
+    url = served.url.replace("file", "nothing")
+    with pytest.raises(DataError, match=r"nothing\.tar\.gz cannot be downloaded: .*404.*again resumes"):
+        download(dataset(served), tmp_path, url=url)
+
+
+def test_no_server_is_an_error_with_its_reason(tmp_path: Path, served: Served) -> None:
+    with pytest.raises(DataError, match=r"127\.0\.0\.1:1/.*refused.*again resumes"):
+        download(dataset(served), tmp_path, url="http://127.0.0.1:1/file.tar.gz")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/hostname", "nonsense", "http://", "http://a b/"])
+def test_odd_addresses_are_refused(tmp_path: Path, served: Served, url: str) -> None:
+    with pytest.raises(DataError, match=url):
+        download(dataset(served), tmp_path, url=url)
+
+
+def test_a_cut_connection_keeps_what_came_and_resumes(tmp_path: Path, served: Served) -> None:
+    served.cut_after = 300_000
+    with pytest.raises(DataError, match=r"stopped after 300,000 of 600,000 bytes.*again resumes"):
+        download(dataset(served), tmp_path)
+    assert part(tmp_path).read_bytes() == CONTENT[:300_000]
+    served.cut_after = None
+    download(dataset(served), tmp_path)
+    assert arrived(tmp_path) and served.asked == [None, "bytes=300000-"]
+
+
+def test_an_interrupt_keeps_what_came(tmp_path: Path, served: Served) -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        download(dataset(served), tmp_path, progress=interrupt)
+    kept = part(tmp_path).read_bytes()
+    assert kept and CONTENT.startswith(kept)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, served: Served) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"cannot be kept in .*file"):
+        download(dataset(served), tmp_path / "file")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_named(tmp_path: Path, served: Served) -> None:
+    part(tmp_path).symlink_to("/dev/full")
+    with pytest.raises(DataError, match=r"No space left.*Make room"):
+        download(dataset(served), tmp_path)

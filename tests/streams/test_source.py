@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kenyon.errors import ConfigError, DataError, KenyonError
+from kenyon.streams import SOURCES, Group, Source, Stream, find_source
+
+seeds = st.integers(0, 2**32)
+
+
+def make_source(sizes: list[int], fixed: int = 0, per_class: int = 6, test_every: int = 3) -> Source:
+    """Tasks of the given numbers of classes; each image's first pixel is its position in the pool."""
+    classes = sum(sizes)
+    labels = torch.arange(classes * per_class) % classes
+    images = torch.arange(len(labels)).to(torch.uint8).view(-1, 1, 1, 1).expand(-1, 1, 2, 2).contiguous()
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return Source(
+        name="made",
+        images=images,
+        labels=labels,
+        test=torch.arange(len(labels)) // classes % test_every == 0,
+        class_names=tuple(f"c{i}" for i in range(classes)),
+        groups=tuple(
+            Group(f"t{i}", tuple(range(start, start + size)), fixed=i < fixed)
+            for i, (start, size) in enumerate(zip(starts, sizes, strict=True))
+        ),
+        mean=(0.5,),
+        std=(0.5,),
+    )
+
+
+def names(stream: Stream) -> list[str]:
+    return [task.name for task in stream.tasks]
+
+
+@settings(deadline=None, max_examples=50)
+@given(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=6), seed=seeds, validation=st.floats(0.26, 0.7))
+def test_splits_are_disjoint_and_cover_everything(sizes: list[int], seed: int, validation: float) -> None:
+    source = make_source(sizes)
+    stream = source.stream(seed, validation=validation)
+    seen: list[int] = []
+    for task in stream.tasks:
+        for split in (task.train, task.validation, task.test):
+            seen += split.index.tolist()
+            assert int(split.labels.min()) >= 0 and int(split.labels.max()) < len(task.classes)
+            true_names = [source.class_names[i] for i in source.labels[split.index]]
+            assert [task.classes[i] for i in split.labels] == true_names
+            assert torch.equal(split.images[:, 0, 0, 0].long(), split.index)
+        assert source.test[task.test.index].all()
+        assert not source.test[torch.cat([task.train.index, task.validation.index])].any()
+        assert len(task.validation) == int(validation * (len(task.train) + len(task.validation)))
+    assert sorted(seen) == list(range(len(source.images)))
+    assert sorted(names(stream)) == sorted(group.name for group in source.groups)
+    assert stream.class_counts == tuple(len(task.classes) for task in stream.tasks)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=seeds)
+def test_the_same_seed_gives_the_same_stream(seed: int) -> None:
+    one, other = (make_source([2] * 5).stream(seed, validation=0.3) for _ in range(2))
+    for left, right in zip(one.tasks, other.tasks, strict=True):
+        assert left.name == right.name
+        for part in ("train", "validation", "test"):
+            assert torch.equal(getattr(left, part).index, getattr(right, part).index)
+
+
+def test_seeds_give_different_orders_and_validation_sets() -> None:
+    source = make_source([2] * 8)
+    streams = [source.stream(seed, validation=0.3) for seed in range(20)]
+    assert len({tuple(names(stream)) for stream in streams}) > 15
+    held_out = {
+        tuple(sorted(task.validation.index.tolist()))
+        for stream in streams
+        for task in stream.tasks
+        if task.name == "t0"
+    }
+    assert len(held_out) > 5
+
+
+@settings(deadline=None, max_examples=30)
+@given(fixed=st.integers(0, 6), seed=seeds, tasks=st.integers(1, 6))
+def test_fixed_groups_stay_and_fewer_tasks_are_a_prefix(fixed: int, seed: int, tasks: int) -> None:
+    source = make_source([1] * 6, fixed=fixed, per_class=12)
+    whole = names(source.stream(seed, validation=0.3))
+    assert whole[:fixed] == [f"t{i}" for i in range(fixed)]
+    assert names(source.stream(seed, tasks=tasks, validation=0.3)) == whole[:tasks]
+
+
+@pytest.mark.parametrize("tasks", [0, -1, 4])
+def test_impossible_numbers_of_tasks_are_refused(tasks: int) -> None:
+    with pytest.raises(ConfigError, match=f"3 tasks.*--tasks {tasks} "):
+        make_source([2] * 3).stream(0, tasks=tasks)
+
+
+@pytest.mark.parametrize("validation", [0.0, 1.0, -0.1, 2.0, float("nan")])
+def test_impossible_validation_shares_are_refused(validation: float) -> None:
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        make_source([2] * 3).stream(0, validation=validation)
+
+
+def test_a_validation_share_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(DataError, match="no validation samples"):
+        make_source([2] * 3).stream(0, validation=0.01)
+
+
+def test_images_that_are_not_bytes_or_differ_in_number_are_refused() -> None:
+    good = make_source([2])
+    fields = {name: getattr(good, name) for name in good.__dataclass_fields__}
+    for change in ({"images": good.images.float()}, {"labels": good.labels[1:]}, {"test": good.test[1:]}):
+        with pytest.raises(DataError, match="made"):
+            Source(**(fields | change))
+
+
+def test_sources_are_known_by_name() -> None:
+    assert {"digits", "r-cifar-100", "s-cifar-100", "r-cifar-10-100"} <= set(SOURCES)
+    assert find_source("digits").needs == ()
+    assert find_source("r-cifar-10-100").class_counts == (5,) * 22
+    with pytest.raises(KenyonError, match="digits"):
+        find_source("digitz")
+
+
+def test_the_package_offers_the_decorator_not_the_module_of_its_name() -> None:
+    import kenyon.streams
+    import kenyon.streams.source
+    from kenyon.streams.catalog import source
+
+    assert kenyon.streams.source is source
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = kenyon.streams.nonsense
