@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.importance import Accumulate, Importance, fisher_exact, fisher_published, mas as mas_importance, si as si_importance
+from kenyon.importance import (
+    Accumulate,
+    Importance,
+    fisher_exact,
+    fisher_published,
+)
+from kenyon.importance import (
+    mas as mas_importance,
+)
+from kenyon.importance import (
+    si as si_importance,
+)
 from kenyon.penalties import (
     ActiveForgetting1,
     ActiveForgetting2,

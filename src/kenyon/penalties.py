@@ -86,14 +86,10 @@ class ActiveForgetting1:
 
     def value(self, w: Weights) -> Tensor:
         views = w.net.layout.views(w.theta)
-        norms = torch.stack(
-            [views[n].flatten(2).square().sum(2) for n in w.net.backbone_names], dim=1
-        )  # (R, L, K)
+        norms = torch.stack([views[n].flatten(2).square().sum(2) for n in w.net.backbone_names], dim=1)  # (R, L, K)
         if self.adaptive:
             norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
-        head = sum(
-            views[n].index_select(1, w.heads).flatten(1).square().sum(1) for n in ("head.weight", "head.bias")
-        )
+        head = sum(views[n].index_select(1, w.heads).flatten(1).square().sum(1) for n in ("head.weight", "head.bias"))
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
 
 

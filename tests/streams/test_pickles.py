@@ -41,8 +41,7 @@ def written_by_python_2(pixels: np.ndarray, labels: list[int]) -> bytes:
         return b"K" + bytes([number]) if number < 256 else b"M" + struct.pack("<H", number)
 
     names = b"".join(
-        string(f"bos_taurus_s_{i:06d}.png".encode()) + b"r" + struct.pack("<I", 300 + i)
-        for i in range(len(labels))
+        string(f"bos_taurus_s_{i:06d}.png".encode()) + b"r" + struct.pack("<I", 300 + i) for i in range(len(labels))
     )
     minus_one = b"J\xff\xff\xff\xff"
     return b"".join(

@@ -120,13 +120,3 @@ def test_sources_are_known_by_name() -> None:
     assert find_source("r-cifar-10-100").class_counts == (5,) * 22
     with pytest.raises(KenyonError, match="digits"):
         find_source("digitz")
-
-
-def test_the_package_offers_the_decorator_not_the_module_of_its_name() -> None:
-    import kenyon.streams
-    import kenyon.streams.source
-    from kenyon.streams.catalog import source
-
-    assert kenyon.streams.source is source
-    with pytest.raises(AttributeError, match="nonsense"):
-        _ = kenyon.streams.nonsense

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from kenyon.errors import unknown
 from kenyon.experiments.published import HYPERPARAMETERS
@@ -39,7 +39,7 @@ class Benchmark:
         return min(range(1, self.width + 1), key=lambda w: abs(self.parameters(w, learners) - budget))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _parameters(
     backbone: Backbone, width: int, learners: int, shape: tuple[int, int, int], counts: tuple[int, ...]
 ) -> int:

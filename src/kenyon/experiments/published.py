@@ -12,7 +12,11 @@ Values = dict[str, float]
 
 
 def _family(
-    ewc: float, mas: float, si: float, caf_ewc: tuple[float, float, float], caf_mas: tuple[float, float, float]
+    ewc: float,
+    mas: float,
+    si: float,
+    caf_ewc: tuple[float, float, float],
+    caf_mas: tuple[float, float, float],
 ) -> dict[str, Values]:
     """All methods of a benchmark from its row of values; CAF rows are (lambda_sp, lambda_af, gamma)."""
     caf = ("lambda_sp", "lambda_af", "gamma")

@@ -169,7 +169,15 @@ def run(
             raise unknown("setting", setting, known)
     return execute(
         plan(
-            benchmark, names, seeds, tasks=tasks, overrides=overrides, device=device, data=data, out=out, fwt=fwt
+            benchmark,
+            names,
+            seeds,
+            tasks=tasks,
+            overrides=overrides,
+            device=device,
+            data=data,
+            out=out,
+            fwt=fwt,
         ),
         progress=progress,
     )

@@ -57,9 +57,7 @@ def cut_masks(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list
     """Split one run's random bytes (n,) into a keep-mask per site, (B, *site.shape) bool."""
     sizes = [batch * prod(site.shape) for site in sites]
     parts = noise[: sum(sizes)].split(sizes)
-    return [
-        (part >= site.threshold).view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)
-    ]
+    return [(part >= site.threshold).view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
 
 
 def noise_size(sites: tuple[DropoutSite, ...], batch: int) -> int:

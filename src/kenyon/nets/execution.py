@@ -57,9 +57,7 @@ def known_layers(backbone: nn.Module) -> bool:
     return isinstance(backbone, nn.Sequential) and all(known(layer) for layer in backbone)
 
 
-def choose_execution(
-    backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device
-) -> Execution:
+def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> Execution:
     if not known_layers(backbone):
         return General(backbone, learners)
     assert isinstance(backbone, nn.Sequential)
@@ -158,7 +156,7 @@ class General:
     """Any module without buffers. Dropout inside it draws from PyTorch's generator, seeded for run and step."""
 
     capturable = False
-    input_channels = None
+    input_channels: int | None = None
 
     def __init__(self, backbone: nn.Module, learners: int) -> None:
         buffers = [name for name, _ in backbone.named_buffers()]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeVar, get_args
 
 import torch
@@ -98,7 +99,7 @@ class Net:
                 for name, value in self._fresh_learner(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
             for t, count in enumerate(self.class_counts):
-                head = _seeded(lambda c=count: nn.Linear(self.features, c), key(seed, Purpose.HEAD, t))
+                head = _seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
                 views["head.bias"][t, :count] = head.bias.detach()
             if self.gate:
@@ -152,10 +153,7 @@ class Net:
         return Outputs(predict(f.sum(0)), predict(f) if own else None)
 
     def _features(self, row: Tensor, images: Tensor, noise: Tensor | None) -> Tensor:
-        if self.dtype == row.dtype:
-            views = self.layout.views(row)
-        else:
-            views = self.layout.views(row.to(self.dtype))
+        views = self.layout.views(row.to(self.dtype))
         params = {name: views[name] for name in self.backbone_names}
         return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
 

@@ -2,7 +2,7 @@
 
 To add a dataset, write one file with one decorated function and import it in `kenyon.streams`:
 
-    @source(class_counts=(2,) * 5, shape=(1, 8, 8))
+    @register(class_counts=(2,) * 5, shape=(1, 8, 8))
     def my_data(data: Path | None) -> Source:
         '''One line that `kenyon list benchmarks` shows.'''
         return Source(...)
@@ -36,16 +36,16 @@ class SourceSpec:
 SOURCES: dict[str, SourceSpec] = {}
 
 
-def source(
+def register(
     *, class_counts: tuple[int, ...], shape: tuple[int, int, int], needs: tuple[str, ...] = ()
 ) -> Callable[[Loader], Loader]:
-    def register(load: Loader) -> Loader:
+    def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = inspect.getdoc(load) or ""
         SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, load)
         return load
 
-    return register
+    return add
 
 
 def find_source(name: str) -> SourceSpec:

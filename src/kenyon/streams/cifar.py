@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kenyon.streams.catalog import source
+from kenyon.streams.catalog import register
 from kenyon.streams.cifar_files import Cifar, read_cifar_10, read_cifar_100
 from kenyon.streams.source import Group, Source
 
@@ -18,26 +18,23 @@ MEAN = (0.5071, 0.4867, 0.4408)
 STD = (0.2675, 0.2565, 0.2761)
 
 
-@source(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
+@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
 def r_cifar_100(data: Path | None = None) -> Source:
     """CIFAR-100, 20 tasks of 5 classes in alphabetical order: unrelated classes share a task."""
     cifar = read_cifar_100(data)
     return _source("r-cifar-100", [cifar], _consecutive(cifar.names))
 
 
-@source(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
+@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
 def s_cifar_100(data: Path | None = None) -> Source:
     """CIFAR-100, 20 tasks that are its superclasses (fish, flowers, ...) of 5 similar classes each."""
     cifar = read_cifar_100(data)
     members = [np.flatnonzero(np.equal(cifar.superclass_of, s)) for s in range(len(cifar.superclasses))]
-    groups = [
-        Group(name, tuple(classes.tolist()))
-        for name, classes in zip(cifar.superclasses, members, strict=True)
-    ]
+    groups = [Group(name, tuple(classes.tolist())) for name, classes in zip(cifar.superclasses, members, strict=True)]
     return _source("s-cifar-100", [cifar], groups)
 
 
-@source(class_counts=(PER_TASK,) * 22, shape=SHAPE, needs=("cifar-10", "cifar-100"))
+@register(class_counts=(PER_TASK,) * 22, shape=SHAPE, needs=("cifar-10", "cifar-100"))
 def r_cifar_10_100(data: Path | None = None) -> Source:
     """CIFAR-10 as 2 tasks of many images, always first, then the 20 tasks of r-cifar-100."""
     large, small = read_cifar_10(data), read_cifar_100(data)

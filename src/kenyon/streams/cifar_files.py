@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from kenyon.data.archives import DATASETS, Copy, find
+from kenyon.data.folders import data_folders
 from kenyon.errors import DataError
-from kenyon.streams.archives import DATASETS, Copy, find
-from kenyon.streams.folders import data_folders
 from kenyon.streams.pickles import load_plain_pickle
 
 PIXELS = 3 * 32 * 32
@@ -70,9 +70,7 @@ def _images(
         counts = np.bincount(np.concatenate(theirs), minlength=len(names))
         poor = int(counts.argmin())
         if counts[poor] < least:
-            files[-1].fail(
-                f"the class '{names[poor]}' has {counts[poor]} {part} images and needs at least {least}"
-            )
+            files[-1].fail(f"the class '{names[poor]}' has {counts[poor]} {part} images and needs at least {least}")
     all_labels = np.concatenate(labels)
     is_test = np.arange(len(all_labels)) >= sum(len(file.pixels) for file in train)
     return tuple(file.pixels for file in train + test), all_labels, is_test
@@ -114,9 +112,7 @@ class _File:
         if len(labels) != len(self.pixels):
             self.fail(f"'{key}' has {len(labels)} labels for {len(self.pixels)} images")
         if labels and not 0 <= min(labels) <= max(labels) < count:
-            self.fail(
-                f"'{key}' runs from {min(labels)} to {max(labels)}, where 0 to {count - 1} was expected"
-            )
+            self.fail(f"'{key}' runs from {min(labels)} to {max(labels)}, where 0 to {count - 1} was expected")
         return np.array(labels, dtype=np.int64)
 
     def names(self, key: str, count: int) -> tuple[str, ...]:
@@ -137,9 +133,7 @@ class _File:
             self.fail("images of one class have different 'coarse_labels'")
         sizes = np.bincount(superclass_of, minlength=count)
         if (sizes != classes // count).any():
-            self.fail(
-                f"'coarse_labels' do not put {classes // count} classes into each of {count} superclasses"
-            )
+            self.fail(f"'coarse_labels' do not put {classes // count} classes into each of {count} superclasses")
         return tuple(superclass_of.tolist())
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kenyon.streams.catalog import source
+from kenyon.streams.catalog import register
 from kenyon.streams.source import Group, Source
 
 TEST_SHARE = 5  # every fifth drawing of a digit, in file order, is for testing
 
 
-@source(class_counts=(2,) * 5, shape=(1, 8, 8))
+@register(class_counts=(2,) * 5, shape=(1, 8, 8))
 def digits(data: Path | None = None) -> Source:
     """Handwritten digits of 8x8 pixels, 5 tasks of 2 digits (0/1, 2/3, ...); comes with scikit-learn."""
     from sklearn.datasets import load_digits

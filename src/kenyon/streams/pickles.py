@@ -82,9 +82,7 @@ class _Machine:
                 return self.stack.pop()
             step = steps.get(code)
             if step is None:
-                raise _RefusedError(
-                    f"it holds the instruction {bytes([code])!r}, which plain data never needs"
-                )
+                raise _RefusedError(f"it holds the instruction {bytes([code])!r}, which plain data never needs")
             step()
         raise EOFError
 

@@ -39,19 +39,21 @@ class Source:
             raise DataError(f"{self.name}: images must be uint8 of shape (N, C, H, W).")
         if not len(self.images) == len(self.labels) == len(self.test):
             raise DataError(f"{self.name}: images, labels and the test mask differ in length.")
+        if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
+            raise DataError(f"{self.name}: labels must run from 0 to {len(self.class_names) - 1}.")
 
     def stream(self, seed: int, *, tasks: int | None = None, validation: float = 0.1) -> Stream:
         """Cut the stream of one run: the seed shuffles the order of the tasks and draws the validation sets.
 
         `tasks` keeps only the first so many tasks of the shuffled order.
         """
+        if seed < 0:
+            raise ConfigError(f"Seeds are 0 or larger, not {seed}.")
         count = len(self.groups) if tasks is None else tasks
         if not 1 <= count <= len(self.groups):
             raise ConfigError(f"{self.name} has {len(self.groups)} tasks; --tasks {count} is not possible.")
         if not 0.0 < validation < 1.0:
-            raise ConfigError(
-                f"validation is the share of held-out samples, between 0 and 1, not {validation}."
-            )
+            raise ConfigError(f"validation is the share of held-out samples, between 0 and 1, not {validation}.")
         free = [i for i, group in enumerate(self.groups) if not group.fixed]
         shuffled = iter(np.random.default_rng([seed, 0]).permutation(free).tolist())
         order = [i if group.fixed else next(shuffled) for i, group in enumerate(self.groups)][:count]

@@ -77,9 +77,7 @@ class Fleet:
     def largest(self, part: str, phases: Sequence[Sequence[int]]) -> int:
         """The largest number of samples a run meets in any phase."""
         return max(
-            sum(len(getattr(stream.tasks[t], part)) for t in tasks)
-            for stream in self.streams
-            for tasks in phases
+            sum(len(getattr(stream.tasks[t], part)) for t in tasks) for stream in self.streams for tasks in phases
         )
 
 

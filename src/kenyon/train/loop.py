@@ -129,10 +129,16 @@ class Trainer:
     def tensors(self) -> dict[str, Tensor]:
         """The state by name. All tensors have a leading run axis."""
         named: dict[str, Tensor | None] = {
-            name: getattr(self, name)
-            for name in (
-                "theta best best_loss waited rate importance anchor path expanded expanded_importance".split()
-            )
+            "theta": self.theta,
+            "best": self.best,
+            "best_loss": self.best_loss,
+            "waited": self.waited,
+            "rate": self.rate,
+            "importance": self.importance,
+            "anchor": self.anchor,
+            "path": self.path,
+            "expanded": self.expanded,
+            "expanded_importance": self.expanded_importance,
         }
         for prefix, adam in (("adam", self.adam), ("expanded_adam", self.expanded_adam)):
             if adam is not None:
@@ -213,10 +219,11 @@ class Trainer:
             self.gradient.add_(torch.autograd.grad(penalty.sum(), theta)[0])
             self.loss.add_(penalty.detach())
         self.finite.logical_and_(torch.isfinite(self.loss))
-        before = self._protected(self.theta).clone() if self.path is not None else None
+        before = self._protected(self.theta).clone() if self.path is not None else self.anchor
         self.adam.step(self.theta, self.gradient, self.rate, self.loader.present())
         if self.path is not None:
-            self.path.sub_(self._protected(self.gradient) * (self._protected(self.theta) - before))
+            change = self._protected(self.theta) - before
+            self.path.addcmul_(self._protected(self.gradient), change, value=-1)
         self.loader.step.add_(1)
 
     def _expanded_step(self) -> None:
@@ -306,9 +313,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ small things
 
-    def _gradients(
-        self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True
-    ) -> None:
+    def _gradients(self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True) -> None:
         data_gradients(
             self.net,
             theta,

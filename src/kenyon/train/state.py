@@ -77,4 +77,3 @@ def write_atomically(path: Path, data: bytes) -> None:
             f"Cannot write {path}: {reason}. Make room or choose another folder with --out; "
             "what was saved before is intact and the same command continues from it."
         ) from error
-

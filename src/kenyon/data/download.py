@@ -12,8 +12,8 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from kenyon.data.archives import Dataset
 from kenyon.errors import DataError
-from kenyon.streams.archives import Dataset
 from kenyon.version import __version__
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
@@ -23,9 +23,7 @@ TIMEOUT = 30.0  # seconds without a single byte
 RESUMES = "What has arrived is kept: running the command again resumes the download."
 
 
-def download(
-    dataset: Dataset, folder: Path, *, progress: Progress | None = None, url: str | None = None
-) -> Path:
+def download(dataset: Dataset, folder: Path, *, progress: Progress | None = None, url: str | None = None) -> Path:
     """The path of the dataset's archive in `folder`, downloaded unless a whole one is there already.
 
     `url` names another server for the same file. An interrupted download leaves a `.part` file that the
@@ -113,9 +111,7 @@ def _begins_at(start: int, answer: HTTPResponse) -> bool:
 
 
 def _cut(url: str, done: int, dataset: Dataset, reason: str) -> DataError:
-    return DataError(
-        f"The download of {url} stopped after {done:,} of {dataset.size:,} bytes: {reason}. {RESUMES}"
-    )
+    return DataError(f"The download of {url} stopped after {done:,} of {dataset.size:,} bytes: {reason}. {RESUMES}")
 
 
 def _size(path: Path) -> int:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kenyon.data.archives import Dataset
+from kenyon.data.download import download
 from kenyon.errors import DataError
-from kenyon.streams.archives import Dataset
-from kenyon.streams.download import download
 
 CONTENT = np.random.default_rng(0).bytes(600_000)
 
@@ -50,9 +50,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
             body = state.content[start:]
             self.send_response(206 if wanted and state.ranges else 200)
             if wanted and state.ranges:
-                self.send_header(
-                    "Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}"
-                )
+                self.send_header("Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: state.cut_after])

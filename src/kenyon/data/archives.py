@@ -33,10 +33,7 @@ class Dataset:
 
     @property
     def remedy(self) -> str:
-        return (
-            f"Remove it and download it again with `kenyon data get {self.name}`, "
-            "or point --data at another copy."
-        )
+        return f"Remove it and download it again with `kenyon data get {self.name}`, or point --data at another copy."
 
 
 DATASETS = {
@@ -71,11 +68,7 @@ class Copy:
 
     def where(self, member: str) -> str:
         """The member's name in messages."""
-        return (
-            f"{self.path / member}"
-            if self.path.is_dir()
-            else f"{self.dataset.folder}/{member} in {self.path}"
-        )
+        return f"{self.path / member}" if self.path.is_dir() else f"{self.dataset.folder}/{member} in {self.path}"
 
     def read(self, *members: str) -> Iterator[tuple[str, bytes | mmap]]:
         """The named members (all of them when none is named) and their bytes, in the order of the copy.

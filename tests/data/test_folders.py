@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kenyon.data.folders import data_folders, download_folder
 from kenyon.errors import DataError
-from kenyon.streams.folders import data_folders, download_folder
 
 
 @pytest.fixture(autouse=True)
@@ -63,5 +63,5 @@ def test_each_platform_has_its_cache(
 
 
 def test_listing_and_downloading_do_not_import_pytorch() -> None:
-    code = "import sys, kenyon.streams.download, kenyon.streams.folders; sys.exit('torch' in sys.modules)"
+    code = "import sys, kenyon.data.download, kenyon.data.folders; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 0

@@ -1,0 +1,10 @@
+"""Public datasets on this machine: where they lie, what they should be, and how to fetch them.
+
+Imports nothing heavy, so that `kenyon data list` answers at once.
+"""
+
+from kenyon.data.archives import DATASETS, Copy, Dataset, find, locate
+from kenyon.data.download import download
+from kenyon.data.folders import data_folders, download_folder
+
+__all__ = ["DATASETS", "Copy", "Dataset", "data_folders", "download", "download_folder", "find", "locate"]
