@@ -1,0 +1,55 @@
+"""Kenyon: continual learning with collaborating learners and active forgetting.
+
+    import kenyon
+    results = kenyon.run("digits", methods="finetune,ewc,caf-ewc", seeds=5)
+
+Names are imported when they are first used: `import kenyon` alone is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kenyon.version import __version__
+
+if TYPE_CHECKING:
+    from kenyon.errors import KenyonError
+    from kenyon.experiments import Result, run
+    from kenyon.methods import Method
+    from kenyon.nets import Net
+    from kenyon.streams import Source, Stream, Task
+    from kenyon.train import Trainer, Training
+
+__all__ = [
+    "KenyonError",
+    "Method",
+    "Net",
+    "Result",
+    "Source",
+    "Stream",
+    "Task",
+    "Trainer",
+    "Training",
+    "__version__",
+    "run",
+]
+
+_HOMES = {
+    "KenyonError": "kenyon.errors",
+    "Method": "kenyon.methods",
+    "Net": "kenyon.nets",
+    "Result": "kenyon.experiments",
+    "Source": "kenyon.streams",
+    "Stream": "kenyon.streams",
+    "Task": "kenyon.streams",
+    "Trainer": "kenyon.train",
+    "Training": "kenyon.train",
+    "run": "kenyon.experiments",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kenyon' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

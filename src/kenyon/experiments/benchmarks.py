@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from kenyon.errors import unknown
 from kenyon.experiments.published import HYPERPARAMETERS
-from kenyon.nets.backbones import Backbone, cifar_cnn, digits_mlp
+from kenyon.nets import Backbone, Net, cifar_cnn, digits_mlp
 from kenyon.streams import SourceSpec, find_source
 from kenyon.train.regime import Training
 
@@ -36,25 +37,18 @@ class Benchmark:
         if learners == 1:
             return self.width
         budget = self.parameters(self.width, 1)
-        return min(range(1, self.width + 1), key=lambda w: abs(self.parameters(w, learners) - budget))
+        over = bisect_left(range(1, self.width + 1), budget, key=lambda w: self.parameters(w, learners)) + 1
+        return min((max(over - 1, 1), over), key=lambda w: abs(self.parameters(w, learners) - budget))
 
 
 @cache
 def _parameters(
     backbone: Backbone, width: int, learners: int, shape: tuple[int, int, int], counts: tuple[int, ...]
 ) -> int:
-    import torch
-
-    from kenyon.nets import Net
-
-    with torch.device("meta"):
-        module = backbone(width, learners)
-    return Net(module, shape, counts, learners=learners).parameter_count
+    return Net(backbone(width, learners), shape, counts, learners=learners).parameter_count
 
 
 DIGITS_HYPERPARAMETERS: dict[str, dict[str, float]] = {}
-
-_CIFAR = {"backbone": cifar_cnn, "width": 32, "training": Training()}
 
 BENCHMARKS: dict[str, Benchmark] = {
     b.name: b

@@ -141,7 +141,7 @@ class Result:
             "alone": {str(seed): values for seed, values in self.alone.items()},
             "fleets": [asdict(fleet) for fleet in self.fleets],
         }
-        return _compact(json.dumps(_plain(body), indent=1, allow_nan=False))
+        return _compact(json.dumps(plain(body), indent=1, allow_nan=False))
 
     def save(self, path: Path) -> None:
         write_atomically(path, (self.to_json() + "\n").encode())
@@ -180,12 +180,12 @@ def _summary_dict(summary: Summary | None) -> dict[str, Any] | None:
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN: null instead. Floats are cut to what was measured."""
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

@@ -41,11 +41,12 @@ class DropoutSite:
         return 256 / (256 - self.threshold)
 
 
+@torch.no_grad()
 def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners: int) -> tuple[DropoutSite, ...]:
     """The dropout layers among a backbone's layers, found by sending one sample through its shapes."""
     sites = []
-    x = torch.empty(1, *shape, device="meta")
-    for layer in copy.deepcopy(nn.Sequential(*layers)).to("meta"):
+    x = torch.zeros(1, *shape)
+    for layer in copy.deepcopy(nn.Sequential(*layers)).to_empty(device="cpu"):
         if isinstance(layer, nn.Dropout):
             sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1]))))
         else:

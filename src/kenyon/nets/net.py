@@ -173,8 +173,9 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
 
 
 def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:
+    # Real memory without contents: shapes on the meta device would import PyTorch's compiler, which is slow.
     with torch.no_grad():
-        features = backbone(torch.empty(2, *shape, device="meta"))
+        features = copy.deepcopy(backbone).to_empty(device="cpu")(torch.zeros(1, *shape))
     if features.ndim != 2:
         raise ConfigError(
             f"A backbone must map a batch to one feature vector a sample; for {shape} it gives "

@@ -1,0 +1,140 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from kenyon.version import __version__
+
+app = typer.Typer(
+    name="kenyon",
+    help="Continual learning with collaborating learners and active forgetting.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data = typer.Typer(help="Fetch public datasets and see what is there.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+Json = Annotated[bool, typer.Option("--json", help="Machine-readable: the last line of output is one JSON object.")]
+DataDir = Annotated[
+    Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
+    typer.Option("--data", help="Folder with the datasets [default: KENYON_DATA, then the cache folder]."),
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kenyon {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    benchmark: Annotated[str, typer.Argument(help="See `kenyon list benchmarks`.")] = "digits",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="One or several, with commas. See `kenyon list methods`.")
+    ] = "finetune,ewc,caf-ewc",
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="How many (5 means 0 to 4), or which: 0,3,7 (a single one: 7,).")
+    ] = "5",
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tasks", help="Only the first so many tasks of each run."),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--epochs", help="Epochs a task [default: the benchmark's]."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    data: DataDir = None,
+    out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", help="Change a setting: name=value, e.g. lambda_sp=5000. May be repeated."),
+    ] = None,
+    fwt: Annotated[
+        bool,
+        typer.Option(
+            "--fwt/--no-fwt",
+            help="Also learn every task from a random start, once per benchmark: forward transfer needs it.",
+        ),
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Train methods on a benchmark, and show, save and draw what they reached.
+
+    Run again, it continues what was interrupted and reports what is there.
+    """
+    from kenyon.cli.run import run_command
+
+    run_command(
+        benchmark=benchmark,
+        methods=method,
+        seeds=seeds,
+        tasks=tasks,
+        epochs=epochs,
+        device=device,
+        data=data,
+        out=out,
+        settings=set_ or [],
+        fwt=fwt,
+        as_json=json,
+    )
+
+
+@app.command(name="list")
+def list_(
+    what: Annotated[str, typer.Argument(help="benchmarks or methods")] = "benchmarks",
+    json: Json = False,
+) -> None:
+    """List the benchmarks or the methods."""
+    from kenyon.cli.listing import list_command
+
+    list_command(what, as_json=json)
+
+
+@app.command()
+def show(
+    path: Annotated[Path, typer.Argument(help="A results folder, or a result.json in it.")] = Path("results"),
+    json: Json = False,
+) -> None:
+    """Show saved results: the table, and for a single method its runs and settings."""
+    from kenyon.cli.show import show_command
+
+    show_command(path, as_json=json)
+
+
+@data.command()
+def get(
+    name: Annotated[str, typer.Argument(help="See `kenyon data list`.")],
+    data: DataDir = None,
+    url: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--url", help="Another server for the same file."),
+    ] = None,
+) -> None:
+    """Download a public dataset: resumes where it stopped, and checks what arrived."""
+    from kenyon.cli.data import get_command
+
+    get_command(name, data, url)
+
+
+@data.command(name="list")
+def list_data(data: DataDir = None, json: Json = False) -> None:
+    """Say which datasets are there, and where."""
+    from kenyon.cli.data import list_command
+
+    list_command(data, as_json=json)

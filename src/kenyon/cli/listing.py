@@ -1,0 +1,74 @@
+"""`kenyon list`: the benchmarks and the methods."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kenyon.errors import unknown
+from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
+from kenyon.experiments.config import LEARNERS
+from kenyon.methods import METHODS
+
+SEVERAL = f"parameters_of_{LEARNERS}_learners"
+COLUMNS = {  # what a terminal has room for; --json tells more
+    "benchmarks": ("name", "tasks", "classes", "parameters", SEVERAL, "about"),
+    "methods": ("name", "learners", "about", "settings"),
+}
+
+
+def list_command(what: str, *, as_json: bool) -> None:
+    lists = {"benchmarks": _benchmarks, "methods": _methods}
+    if what not in lists:
+        raise unknown("list", what, lists)
+    rows = lists[what]()
+    if as_json:
+        print(json.dumps({what: rows}))
+        return
+    shown = COLUMNS[what]
+    table = Table(show_lines=True)
+    for key in shown:
+        table.add_column(key.replace("_", " "), no_wrap=key == "name")
+    for row in rows:
+        table.add_row(*(_cell(row[key]) for key in shown))
+    Console().print(table)
+
+
+def _benchmarks() -> list[dict[str, Any]]:
+    return [_benchmark(b) for b in BENCHMARKS.values()]
+
+
+def _benchmark(b: Benchmark) -> dict[str, Any]:
+    counts, training = b.source.class_counts, b.training
+    several = b.width_for(LEARNERS)
+    return {
+        "name": b.name,
+        "about": b.source.summary,
+        "tasks": len(counts),
+        "classes": sum(counts),
+        "input": "x".join(map(str, b.source.shape)),
+        "network": b.backbone.__name__,
+        "parameters": b.parameters(b.width, 1),
+        SEVERAL: b.parameters(several, LEARNERS),
+        "training": f"Adam {training.rate:g}, batch {training.batch}, {training.epochs} epochs a task",
+        "needs": ", ".join(b.source.needs) or "nothing",
+    }
+
+
+def _methods() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": spec.name,
+            "about": spec.summary,
+            "learners": LEARNERS if spec.multi else 1,
+            "settings": ", ".join(spec.hyperparameters),
+        }
+        for spec in METHODS.values()
+    ]
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

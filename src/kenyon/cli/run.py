@@ -1,0 +1,120 @@
+"""`kenyon run`: from the command line to a table, files and a figure."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import torch
+from rich.console import Console
+
+from kenyon.cli.progress import RunProgress
+from kenyon.errors import ConfigError
+from kenyon.experiments import execute, find_benchmark, parse_settings, plan
+from kenyon.experiments.results import plain
+from kenyon.methods import find_method
+from kenyon.report.figures import draw_results
+from kenyon.report.tables import results_json, results_table
+from kenyon.train import Interrupted
+
+
+def run_command(
+    *,
+    benchmark: str,
+    methods: str,
+    seeds: str,
+    tasks: int | None,
+    epochs: int | None,
+    device: str,
+    data: Path | None,
+    out: Path,
+    settings: list[str],
+    fwt: bool,
+    as_json: bool,
+) -> None:
+    started = time.monotonic()
+    find_benchmark(benchmark)
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    for name in names:
+        find_method(name)
+    overrides = parse_settings(settings, names)
+    if epochs is not None:
+        if "epochs" in overrides:
+            raise ConfigError("epochs is given twice: with --epochs and with --set.")
+        overrides["epochs"] = epochs
+    asked = plan(
+        benchmark,
+        names,
+        parse_seeds(seeds),
+        tasks=tasks,
+        overrides=overrides,
+        device=device,
+        data=data,
+        out=out,
+        fwt=fwt,
+    )
+    told = Console(stderr=True)
+    with stop_on_signals(told) as stopping, RunProgress(told) as progress:
+        try:
+            results = execute(asked, progress=progress, stop=stopping)
+        except Interrupted:
+            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+            sys.exit(130)
+
+    folder = out / benchmark
+    figure = draw_results(results, folder / "figure.png")
+    spoken = told if as_json else Console()
+    spoken.print(results_table(results))
+    for name, result in results.items():
+        fallen = [str(run.seed) for run in result.runs if not run.complete]
+        if fallen:
+            spoken.print(f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite.")
+    spoken.print(f"Saved in {folder} (result.json a method), drawn in {figure}", highlight=False, soft_wrap=True)
+    if as_json:
+        where = torch.cuda.get_device_name(asked.device) if asked.device.type == "cuda" else "cpu"
+        print(json.dumps(plain(results_json(results, time.monotonic() - started, where)), allow_nan=False))
+
+
+def parse_seeds(text: str) -> int | list[int]:
+    """`5` is a number of seeds, `0,3,7` are the seeds themselves."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise ConfigError(f"--seeds takes a number (5) or a list (0,3,7), not '{text}'.") from None
+    if "," in text:
+        return numbers
+    if not numbers or numbers[0] < 1:
+        raise ConfigError(f"--seeds must be at least 1, not '{text}'.")
+    return numbers[0]
+
+
+@contextmanager
+def stop_on_signals(console: Console) -> Iterator[StopAsked]:
+    """Ctrl-C or SIGTERM asks to stop after this epoch; a second Ctrl-C stops at once."""
+    asked = StopAsked(console)
+    before = {number: signal.signal(number, asked.hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class StopAsked:
+    def __init__(self, console: Console) -> None:
+        self.console, self.asked = console, False
+
+    def hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        self.console.print("Finishing this epoch, then saving. Once more to stop at once.", style="yellow")
+
+    def __call__(self) -> bool:
+        return self.asked

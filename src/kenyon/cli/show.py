@@ -1,0 +1,69 @@
+"""`kenyon show`: what a results folder holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from kenyon.errors import ResultsError
+from kenyon.experiments.results import Result, plain
+from kenyon.report.tables import duration, results_json, results_table
+
+
+def show_command(path: Path, *, as_json: bool) -> None:
+    results = load_results(path)
+    if as_json:
+        body = {}
+        for name, methods in results.items():
+            device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
+            body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
+        print(json.dumps(plain(body), allow_nan=False))
+        return
+    console = Console()
+    for methods in results.values():
+        console.print(results_table(methods))
+    if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
+        _details(console, next(iter(methods.values())))
+
+
+def load_results(path: Path) -> dict[str, dict[str, Result]]:
+    """All results at or below a path: benchmark -> method -> result."""
+    if not path.exists():
+        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
+    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
+    if not files:
+        raise ResultsError(f"There are no results (result.json) below {path}.")
+    found: dict[str, dict[str, Result]] = {}
+    for file in files:
+        result = Result.load(file)
+        found.setdefault(result.benchmark, {})[result.method] = result
+    return found
+
+
+def _details(console: Console, result: Result) -> None:
+    settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
+    console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()), highlight=False)
+    for fleet in result.fleets:
+        versions = ", ".join(f"{k} {v}" for k, v in fleet.versions.items())
+        console.print(
+            f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
+            f"({fleet.precision}), {fleet.finished}; {versions}",
+            highlight=False,
+        )
+    runs = result.complete_runs
+    if not runs:
+        return
+    mean = result.accuracy.mean(0)
+    table = Table(
+        title=f"Accuracy % of task (column) after task (row), mean of {len(runs)} runs", title_justify="left"
+    )
+    table.add_column("")
+    for t in range(mean.shape[1]):
+        table.add_column(str(t + 1), justify="right")
+    for t, row in enumerate(mean):
+        cells = [f"{v:.0f}" if i <= t or len(mean) == 1 else f"[dim]{v:.0f}[/]" for i, v in enumerate(row)]
+        table.add_row(str(t + 1) if len(mean) > 1 else "all", *cells)
+    console.print(table)

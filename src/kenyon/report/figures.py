@@ -1,0 +1,95 @@
+"""Results as pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kenyon.errors import ResultsError
+from kenyon.experiments.results import Result
+from kenyon.metrics import average_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# One colour a family, told apart also in grey; what is ours stands out.
+COLOURS = {
+    "finetune": "#8c8c8c",
+    "joint": "#404040",
+    "random-init": "#bfbfbf",
+    "ewc": "#3b75af",
+    "mas": "#519e3e",
+    "si": "#8d69b8",
+    "ewc-af1": "#6fa8d6",
+    "ewc-af2": "#9cc4e4",
+    "mas-af1": "#86c275",
+    "mas-af2": "#b3dba6",
+    "mcl-ewc": "#e8a33d",
+    "mcl-mas": "#d8c03a",
+    "caf-ewc": "#c53a32",
+    "caf-mas": "#8b2f5b",
+}
+SPARE = ("#84584e", "#d57dbe", "#55b7c8", "#b2b347")
+
+
+def draw_results(results: Mapping[str, Result], path: Path) -> Path:
+    """Left: average accuracy of the tasks seen so far. Right: in the end, with every run as a point."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    drawn = {name: r for name, r in results.items() if r.complete_runs and name != "random-init"}
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), width_ratios=(1.5, 1), layout="constrained")
+    first = next(iter(results.values()))
+    figure.suptitle(f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs", fontsize=12)
+    for number, (name, result) in enumerate(drawn.items()):
+        colour = COLOURS.get(name, SPARE[number % len(SPARE)])
+        _curve(left, name, result, colour)
+        _bar(right, number, result, colour)
+    left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
+    left.xaxis.get_major_locator().set_params(integer=True)
+    left.legend(frameon=False, fontsize=9)
+    right.set(ylabel="average accuracy in the end (%)")
+    right.set_xticks(range(len(drawn)), list(drawn), rotation=30, ha="right")
+    low = min((run.matrix[-1].mean() for r in drawn.values() for run in r.complete_runs), default=0.0)
+    right.set_ylim(bottom=max(0.0, 10 * np.floor((low - 5) / 10)))
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.25)
+        axes.set_axisbelow(True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
+        figure.savefig(path.with_suffix(".svg"))
+    except OSError as error:
+        raise ResultsError(f"Cannot write {path}: {error.strerror}. The results themselves are saved.") from error
+    finally:
+        plt.close(figure)
+    return path
+
+
+def _curve(axes: Axes, name: str, result: Result, colour: str) -> None:
+    matrices = result.accuracy
+    if len(matrices[0]) == 1:  # joint training: one number, for all tasks at once
+        axes.axhline(matrices.mean(), color=colour, linestyle="--", linewidth=1, label=name)
+        return
+    curves = np.array([average_curve(matrix) for matrix in matrices])
+    mean, tasks = curves.mean(0), np.arange(1, curves.shape[1] + 1)
+    axes.plot(tasks, mean, color=colour, label=name, marker="o", markersize=3.5)
+    if len(curves) > 1:
+        sem = curves.std(0, ddof=1) / np.sqrt(len(curves))
+        axes.fill_between(tasks, mean - sem, mean + sem, color=colour, alpha=0.18, linewidth=0)
+
+
+def _bar(axes: Axes, place: int, result: Result, colour: str) -> None:
+    aac = result.aac
+    assert aac is not None
+    error: Any = aac.sem if len(aac.runs) > 1 else None
+    axes.bar(place, aac.mean, yerr=error, color=colour, width=0.65, capsize=4, alpha=0.85)
+    spread = np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1)
+    axes.scatter(place + spread, aac.runs, s=12, color="white", edgecolor="black", linewidth=0.6, zorder=3)
+    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), xycoords=("data", "axes fraction"), ha="center", color="white")
