@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kenyon.errors import unknown
-from kenyon.experiments.published import HYPERPARAMETERS
+from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.nets import Backbone, Net, cifar_cnn, digits_mlp
 from kenyon.streams import SourceSpec, find_source
 from kenyon.train.regime import Training
@@ -48,8 +48,6 @@ def _parameters(
     return Net(backbone(width, learners), shape, counts, learners=learners).parameter_count
 
 
-DIGITS_HYPERPARAMETERS: dict[str, dict[str, float]] = {}
-
 BENCHMARKS: dict[str, Benchmark] = {
     b.name: b
     for b in (
@@ -58,7 +56,7 @@ BENCHMARKS: dict[str, Benchmark] = {
             digits_mlp,
             width=16,
             training=Training(epochs=20, batch=32, rate=1e-3),
-            hyperparameters=DIGITS_HYPERPARAMETERS,
+            hyperparameters=HYPERPARAMETERS["digits"],
         ),
         *(
             Benchmark(name, cifar_cnn, width=32, training=Training(), hyperparameters=HYPERPARAMETERS[name])

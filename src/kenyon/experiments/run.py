@@ -20,7 +20,8 @@ from kenyon.experiments.results import FleetOrigin, Result, Run
 from kenyon.experiments.store import MethodFolder
 from kenyon.nets import Net
 from kenyon.streams import Source
-from kenyon.train import Interrupted, Trainer, choose_device
+from kenyon.train import Trainer, choose_device
+from kenyon.train.device import cpu_threads
 from kenyon.train.state import Position, load_state, save_state, write_atomically
 from kenyon.version import __version__
 
@@ -113,7 +114,8 @@ def execute(
     plan: Plan, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
 ) -> dict[str, Result]:
     """Carry out a plan. `stop` is asked after every epoch; when it says so, the state is saved and Interrupted
-    raised. Doing the same again continues there."""
+    raised. Doing the same again continues there.
+    """
     progress = progress or Silent()
     sources: dict[Path | None, Source] = {}
 
@@ -234,10 +236,10 @@ def _train_fleet(
             saved = time.monotonic()
         return stopping
 
-    try:
+    # Dense networks this small lose more to waking threads than they gain from them.
+    small = not any(isinstance(part, torch.nn.Conv2d) for part in trainer.net.backbone.modules())
+    with cpu_threads(1 if small else None):
         trainer.run(watch)
-    except Interrupted:
-        raise
     progress.fleet_ends(at.seconds)
     for number, seed in enumerate(seeds):
         write_atomically(folder.weights_path(seed), _weights(trainer, number))

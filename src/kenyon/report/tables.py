@@ -27,11 +27,13 @@ def results_table(results: Mapping[str, Result]) -> Table:
     published = ACCURACY.get(first.benchmark, {}) if _full(results) else {}
     table = Table(
         title=f"{first.benchmark}: {first.config['tasks']} tasks, {len(first.runs)} runs, mean ± standard error",
+        caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
+        "Cos: diversity of the learners' predictions.",
         title_justify="left",
+        caption_justify="left",
     )
-    columns = ["method", "average accuracy %", "after learning %", "backward transfer", "forward transfer"]
-    for name in [*columns, "diversity (cos)", "parameters", "time"]:
-        table.add_column(name, justify="left" if name == "method" else "right")
+    for name in ("method", "AAC %", "BWT", "FWT", "Cos", "time"):
+        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
     if published:
         table.add_column("published %", justify="right")
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and name not in ("joint", "random-init")}
@@ -40,11 +42,9 @@ def results_table(results: Mapping[str, Result]) -> Table:
         cells = [
             name,
             pm(r.aac),
-            pm(r.learned),
-            pm(r.bwt),
-            pm(r.fwt),
+            pm(r.bwt, 1),
+            pm(r.fwt, 1),
             pm(r.cosine, 3),
-            f"{r.parameters:,}",
             duration(r.seconds),
         ]
         if published:

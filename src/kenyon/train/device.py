@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -21,6 +22,18 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("PyTorch sees no CUDA device here. Use --device cpu, or install a CUDA build of PyTorch.")
     return device
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Let PyTorch use so many CPU threads for a while; None leaves it as it is."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Lanes:

@@ -1,0 +1,195 @@
+"""The command line as a user meets it: in-process, through the same `main` that the program runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kenyon.cli import main
+from tests.replicas import write_cifar_100
+
+SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def kenyon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*words: object) -> Said:
+        monkeypatch.setattr(sys, "argv", ["kenyon", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        told = capsys.readouterr()
+        return Said(code, told.out, told.err)
+
+    return call
+
+
+def test_help_answers_without_pytorch() -> None:
+    program = (
+        "import sys; sys.argv = ['kenyon', '--help']\n"
+        "from kenyon.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules and 'matplotlib' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+
+
+def test_run_prints_a_table_saves_everything_and_draws(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("run", "digits", "-m", "finetune,caf-ewc", "--seeds", 2, "--out", tmp_path, *SMALL)
+    assert said.code == 0, said.err
+    assert "finetune" in said.out and "caf-ewc" in said.out and "±" in said.out
+    for name in ("finetune", "caf-ewc"):
+        folder = tmp_path / "digits" / name
+        result = json.loads((folder / "result.json").read_text())
+        assert [run["seed"] for run in result["runs"]] == [0, 1]
+        assert result["config"]["training"]["epochs"] == 1
+        assert result["fleets"][0]["versions"]["torch"]
+        assert (folder / "weights-1.safetensors").is_file()
+        assert not list(folder.glob("state-*"))
+    assert (tmp_path / "digits" / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "digits" / "figure.svg").is_file()
+
+
+def test_json_is_the_last_line_and_has_the_agreed_form(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    words = ["run", "digits", "-m", "ewc,joint", "--seeds", "0,3", "--epochs", 1, "--tasks", 2]
+    said = kenyon(*words, "--out", tmp_path, "--json")
+    assert said.code == 0, said.err
+    body = json.loads(said.out.splitlines()[-1])
+    assert body["benchmark"] == "digits" and body["device"] == "cpu" and body["seconds"] > 0
+    ewc = body["methods"]["ewc"]
+    for name in ("aac", "fwt", "bwt"):
+        assert set(ewc[name]) == {"mean", "sem", "runs"} and len(ewc[name]["runs"]) == 2
+    assert 0 <= ewc["aac"]["mean"] <= 100
+    assert body["methods"]["joint"]["bwt"] is None
+    # Again: nothing is trained, the same is reported.
+    again = json.loads(kenyon(*words, "--out", tmp_path, "--json").out.splitlines()[-1])
+    assert again["methods"] == body["methods"]
+
+
+def test_a_single_run_has_no_standard_error(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("run", "-m", "finetune", "--seeds", "7,", "--out", tmp_path, "--json", *SMALL)
+    assert json.loads(said.out.splitlines()[-1])["methods"]["finetune"]["aac"]["sem"] is None
+
+
+def test_list_and_show(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    benchmarks = json.loads(kenyon("list", "benchmarks", "--json").out)["benchmarks"]
+    cifar = next(b for b in benchmarks if b["name"] == "r-cifar-100")
+    assert (cifar["tasks"], cifar["classes"]) == (20, 100)
+    assert (cifar["parameters"], cifar["parameters_of_5_learners"]) == (837_252, 879_100)
+    methods = json.loads(kenyon("list", "methods", "--json").out)["methods"]
+    assert {"finetune", "joint", "random-init", "caf-ewc", "caf-mas", "ewc-af2"} <= {m["name"] for m in methods}
+    assert "caf-ewc" in kenyon("list", "methods").out and "digits" in kenyon("list").out
+
+    kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL)
+    assert "digits" in kenyon("show", tmp_path).out
+    assert "lambda_sp" in kenyon("show", tmp_path / "digits" / "ewc" / "result.json").out
+    assert json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]["ewc"]
+
+
+def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    write_cifar_100(tmp_path)
+    said = kenyon("data", "list", "--data", tmp_path)
+    assert "cifar-100-python" in said.out and "kenyon data get cifar-10" in said.out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["run", "digit"], "digits"),
+        (["run", "-m", "caf_ewc"], "caf-ewc"),
+        (["run", "-m", "ewc,ewc"], "twice"),
+        (["run", "--seeds", "0,1,1"], "twice"),
+        (["run", "--seeds", "0"], "at least 1"),
+        (["run", "--seeds", "-1,2"], "0 or larger"),
+        (["run", "--seeds", "many"], "many"),
+        (["run", "--tasks", "6"], "5 tasks"),
+        (["run", "--tasks", "0"], "tasks"),
+        (["run", "--epochs", "0"], "epochs"),
+        (["run", "-m", "ewc", "--set", "lambda_sp=-1"], "lambda_sp"),
+        (["run", "-m", "ewc", "--set", "lambda_sp=nan"], "lambda_sp"),
+        (["run", "-m", "ewc", "--set", "lambda_sp=inf"], "lambda_sp"),
+        (["run", "-m", "ewc", "--set", "lambda_sp=big"], "lambda_sp"),
+        (["run", "-m", "ewc", "--set", "lamda_sp=1"], "lambda_sp"),
+        (["run", "-m", "ewc", "--set", "lambda_sp"], "name=value"),
+        (["run", "-m", "ewc", "--set", "gamma=1"], "gamma"),
+        (["run", "-m", "caf-ewc", "--set", "learners=0"], "learners"),
+        (["run", "-m", "caf-ewc", "--set", "diversity=huge"], "diversity"),
+        (["run", "-m", "caf-ewc", "--set", "fisher=guess"], "fisher"),
+        (["run", "--set", "validation=0"], "validation"),
+        (["run", "--set", "validation=0.001"], "validation"),
+        (["run", "--set", "rate=0"], "rate"),
+        (["run", "--set", "batch=0"], "batch"),
+        (["run", "--device", "tpu"], "tpu"),
+        (["run", "r-cifar-100", "--data", "nowhere"], "nowhere"),
+        (["list", "things"], "benchmarks"),
+        (["show", "nothing-here"], "nothing-here"),
+        (["data", "get", "cifar100"], "cifar-100"),
+        (["data", "get", "cifar-100", "--url", "file:///etc/passwd"], "http"),
+    ],
+)
+def test_bad_input_gets_one_clear_message(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = kenyon(*words)
+    assert said.code not in (0, None)
+    assert named in said.err, said.err
+    assert "Traceback" not in said.err + said.out
+
+
+def test_missing_data_says_where_it_looked_and_how_to_get_it(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KENYON_DATA", str(tmp_path / "here"))
+    monkeypatch.chdir(tmp_path)
+    said = kenyon("run", "r-cifar-100", "-m", "finetune", "--no-fwt")
+    assert said.code == 1 and "kenyon data get cifar-100" in said.err and str(tmp_path / "here") in said.err
+
+
+def test_another_configuration_is_refused_and_nothing_is_lost(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL)
+    before = (tmp_path / "digits" / "ewc" / "result.json").read_bytes()
+    said = kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL, "--set", "lambda_sp=3")
+    assert said.code == 1 and "lambda_sp" in said.err and "--out" in said.err
+    assert (tmp_path / "digits" / "ewc" / "result.json").read_bytes() == before
+
+
+def test_a_results_folder_that_cannot_be_made_is_said_before_training(
+    kenyon: Callable[..., Said], tmp_path: Path
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", blocked, *SMALL)
+    assert said.code == 1 and str(blocked) in said.err and "--out" in said.err
+
+
+def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    folder = tmp_path / "digits" / "finetune"
+    folder.mkdir(parents=True)
+    (folder / "result.json").write_text("{}")
+    said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
+    assert said.code == 1 and "result.json" in said.err
+    (folder / "result.json").unlink()
+    (folder / "state-00000000.safetensors").write_bytes(b"not a state")
+    said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
+    assert said.code == 1 and "state-00000000" in said.err
