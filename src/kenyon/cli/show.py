@@ -10,11 +10,15 @@ from rich.table import Table
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, plain
+from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
 
 
-def show_command(path: Path, *, as_json: bool) -> None:
+def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     results = load_results(path)
+    if as_markdown:
+        print(results_markdown(results))
+        return
     if as_json:
         body = {}
         for name, methods in results.items():

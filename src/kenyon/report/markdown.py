@@ -1,0 +1,35 @@
+"""Results as Markdown, for the README: measured beside published, with n, standard error and time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kenyon.experiments.published import ACCURACY
+from kenyon.experiments.results import Result
+from kenyon.report.tables import duration, pm
+
+ORDER = "finetune si mas ewc mas-af1 mas-af2 ewc-af1 ewc-af2 mcl-mas mcl-ewc caf-mas caf-ewc joint".split()
+
+
+def results_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
+    """One table a benchmark -> method -> result; the best measured average accuracy is bold."""
+    return "\n\n".join(_table(benchmark, methods) for benchmark, methods in results.items())
+
+
+def _table(benchmark: str, results: Mapping[str, Result]) -> str:
+    published = ACCURACY.get(benchmark, {})
+    names = sorted(
+        (name for name in results if name != "random-init"),
+        key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name),
+    )
+    means = {name: aac.mean for name in names if (aac := results[name].aac) is not None and name != "joint"}
+    best = max(means, key=lambda name: means[name])
+    head = ["method", "AAC % (measured)", "published", "BWT", "FWT", "runs", "parameters", "time"]
+    lines = [f"**{benchmark}**", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    for name in names:
+        r = results[name]
+        aac = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
+        beside = f"{published[name]:.2f}" if name in published else "-"
+        cells = [f"`{name}`", aac, beside, pm(r.bwt, 1), pm(r.fwt, 1), str(len(r.complete_runs))]
+        lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
+    return "\n".join(lines)
