@@ -11,6 +11,8 @@ import enum
 import torch
 from torch import Tensor
 
+from kenyon.hashing import keyed_words, mix32
+
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
 
@@ -38,13 +40,6 @@ def key(*words: int) -> int:
     return state >> 1  # non-negative, so that it fits a signed tensor and any seeding function
 
 
-def _mix32(x: Tensor) -> Tensor:
-    """A bijection of 32-bit words with good avalanche; int32 products wrap alike on every device."""
-    x = x.bitwise_xor((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
-    x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - (1 << 32))
-    return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
-
-
 def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
     """`count` random int32 words for each key: (R,) int64 keys and a (1,) int64 step give (R, count).
 
@@ -52,11 +47,8 @@ def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
     """
     low = (keys & 0x7FFFFFFF).to(torch.int32)
     high = (keys >> 31).to(torch.int32)
-    moment = _mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)  # (R,)
-    counter = torch.arange(count, dtype=torch.int32, device=keys.device)
-    # Two keyed rounds: adding alone would make one key's stream a shifted copy of another's.
-    first = _mix32(counter + moment.unsqueeze(1))
-    return _mix32(first.bitwise_xor_(_mix32(moment + low).unsqueeze(1)))
+    moment = mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)  # (R,)
+    return keyed_words(moment, mix32(moment + low), count)
 
 
 def random_bytes(keys: Tensor, step: Tensor, count: int) -> Tensor:

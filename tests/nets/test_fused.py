@@ -99,9 +99,7 @@ def not_a_number(device: str) -> None:
 def behind_convolution(device: str) -> None:
     """In place over the output of a convolution, and used twice further on."""
     torch.manual_seed(0)
-    image = (
-        torch.randn(2, 16, 6, 6, device=device).contiguous(memory_format=torch.channels_last).requires_grad_()
-    )
+    image = torch.randn(2, 16, 6, 6, device=device).contiguous(memory_format=torch.channels_last).requires_grad_()
     kernel = torch.randn(32, 16, 3, 3, device=device, requires_grad=True)
     bias = torch.randn(32, device=device, requires_grad=True)
     gradients = []

@@ -110,7 +110,9 @@ def list_(
 def show(
     path: Annotated[Path, typer.Argument(help="A results folder, or a result.json in it.")] = Path("results"),
     json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")
+    ] = False,
 ) -> None:
     """Show saved results: the table, and for a single method its runs and settings."""
     from kenyon.cli.show import show_command

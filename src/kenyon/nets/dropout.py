@@ -25,8 +25,8 @@ def padded(channels: int) -> int:
 class DropoutSite:
     """One dropout layer of a backbone of K learners.
 
-    A mask has the shape (B, H, W, padded(K * C)) behind a convolution and (B, padded(K * F)) behind a dense
-    layer: learner k owns the channels k*C..(k+1)*C.
+    Its bytes have the shape (B, H, W, padded(K * C)) behind a convolution and (B, padded(K * F)) behind a dense
+    layer: learner k owns the channels k*C..(k+1)*C. A unit is kept if its byte reaches the threshold.
     """
 
     probability: float
@@ -54,11 +54,11 @@ def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners:
     return tuple(sites)
 
 
-def cut_masks(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list[Tensor]:
-    """Split one run's random bytes (n,) into a keep-mask per site, (B, *site.shape) bool."""
+def cut_noise(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list[Tensor]:
+    """Split one run's random bytes (n,) into those of each site, (B, *site.shape) uint8."""
     sizes = [batch * prod(site.shape) for site in sites]
     parts = noise[: sum(sizes)].split(sizes)
-    return [(part >= site.threshold).view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
+    return [part.view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
 
 
 def noise_size(sites: tuple[DropoutSite, ...], batch: int) -> int:

@@ -11,6 +11,7 @@ Each maps (parameters of one run with a leading learner axis, images (B, C, H, W
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -18,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets.dropout import cut_masks, dropout_sites, noise_size, padded
+from kenyon.nets import fused
+from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size, padded
 
 Params = dict[str, Tensor]
 
@@ -70,63 +72,93 @@ def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int,
     return stacked
 
 
+@dataclass(frozen=True)
+class _Step:
+    """A layer of the backbone, with what follows a convolution folded into it."""
+
+    name: str
+    layer: nn.Module
+    site: DropoutSite | None = None  # of the dropout at this step
+    number: int = 0  # its place among the sites
+    relu: bool = False  # a convolution's own: bias, ReLU ...
+    pool: bool = False  # ... and 2x2 pooling, then the dropout of `site`
+
+
 class _Sequential:
     """What looped and stacked execution share: the layers by name, and where dropout acts."""
 
     capturable = True
     input_channels: int | None = None
+    folds = False  # whether ReLU, pooling and dropout behind a convolution become part of it
 
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
-        self.layers = [(n, m) for n, m in backbone.named_children() if not _idle(m)]
+        layers = [(n, m) for n, m in backbone.named_children() if not _idle(m)]
         self.learners = learners
-        self.sites = dropout_sites([m for _, m in self.layers], shape, learners)
+        self.sites = dropout_sites([m for _, m in layers], shape, learners)
+        self.steps = self._plan(layers)
+
+    def _plan(self, layers: list[tuple[str, nn.Module]]) -> list[_Step]:
+        steps: list[_Step] = []
+        sites = iter(enumerate(self.sites))
+        for name, layer in layers:
+            last = steps[-1] if steps else None
+            behind = last if self.folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
+            if behind and isinstance(layer, nn.ReLU) and not behind.relu:
+                steps[-1] = replace(behind, relu=True)
+            elif behind and _halves(layer) and behind.relu and not behind.pool:
+                steps[-1] = replace(behind, pool=True)
+            elif isinstance(layer, nn.Dropout):
+                number, site = next(sites)
+                if behind and behind.pool and behind.site is None:
+                    steps[-1] = replace(behind, site=site, number=number)
+                else:
+                    steps.append(_Step(name, layer, site, number))
+            else:
+                steps.append(_Step(name, layer))
+        return steps
 
     def noise_size(self, batch: int) -> int:
         return noise_size(self.sites, batch)
 
-    def masks(self, noise: Tensor | None, batch: int) -> list[Tensor]:
-        return [] if noise is None else cut_masks(noise, self.sites, batch)
+    def bytes_of(self, noise: Tensor | None, batch: int) -> list[Tensor | None]:
+        return [None] * len(self.sites) if noise is None else [*cut_noise(noise, self.sites, batch)]
 
 
 class Looped(_Sequential):
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
-        masks = self.masks(noise, len(images))
-        return torch.stack([self._learner(params, k, images, masks) for k in range(self.learners)])
+        pieces = self.bytes_of(noise, len(images))
+        return torch.stack([self._learner(params, k, images, pieces) for k in range(self.learners)])
 
-    def _learner(self, params: Params, k: int, x: Tensor, masks: list[Tensor]) -> Tensor:
-        pending = iter(zip(masks, self.sites, strict=False))
-        for name, layer in self.layers:
+    def _learner(self, params: Params, k: int, x: Tensor, pieces: list[Tensor | None]) -> Tensor:
+        for step in self.steps:
+            name, layer = step.name, step.layer
             if isinstance(layer, nn.Conv2d):
                 w, b = params[f"{name}.weight"][k], _bias(params, name, k)
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
             elif isinstance(layer, nn.Linear):
                 x = F.linear(x, params[f"{name}.weight"][k], _bias(params, name, k))
-            elif isinstance(layer, nn.Dropout):
-                if (drop := next(pending, None)) is not None:
-                    mask, site = drop
+            elif step.site is not None:
+                if (piece := pieces[step.number]) is not None:
                     channels = x.shape[1]
-                    mine = mask[..., k * channels : (k + 1) * channels]
-                    x = x * (mine.movedim(-1, 1) if x.ndim == 4 else mine) * site.scale
+                    keep = piece[..., k * channels : (k + 1) * channels] >= step.site.threshold
+                    x = x * (keep.movedim(-1, 1) if x.ndim == 4 else keep) * step.site.scale
             else:
                 x = layer(x)
         return x
 
 
 class Stacked(_Sequential):
+    folds = True
+
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         """Activations are (B, padded(K*C), H, W) behind convolutions and (K, B, F) behind dense layers."""
-        K, B = self.learners, len(images)
-        pending = iter(zip(self.masks(noise, B), self.sites, strict=False))
+        K, pieces = self.learners, self.bytes_of(noise, len(images))
         x, channels, shared = images, images.shape[1], True  # shared: all learners still see the same input
-        for name, layer in self.layers:
+        for step in self.steps:
+            name, layer = step.name, step.layer
             if isinstance(layer, nn.Conv2d):
-                w = params[f"{name}.weight"]  # (K, O, I, h, w)
-                bias = params.get(f"{name}.bias")
-                if bias is not None:
-                    bias = F.pad(bias.reshape(-1), (0, padded(K * w.shape[1]) - K * w.shape[1]))
-                kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
-                x = F.conv2d(x, kernel, bias, layer.stride, layer.padding, layer.dilation)
-                channels, shared = w.shape[1], False
+                x, channels = self._convolution(step, layer, params, x, shared, pieces), layer.out_channels
+                shared = False
             elif isinstance(layer, nn.Flatten):
                 if shared:
                     x = x[:, :channels].flatten(1).expand(K, -1, -1)
@@ -139,17 +171,45 @@ class Stacked(_Sequential):
                     x, shared = x.expand(K, *x.shape), False
                 wt = w.transpose(1, 2)
                 x = torch.bmm(x, wt) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, wt)
-            elif isinstance(layer, nn.Dropout):
-                if (drop := next(pending, None)) is not None:
-                    mask, site = drop
+            elif step.site is not None:
+                if (piece := pieces[step.number]) is not None:
+                    keep = piece >= step.site.threshold
                     if x.ndim == 4:
-                        x = x * mask.movedim(-1, 1).to(x.dtype).mul_(site.scale)
+                        keep = keep.movedim(-1, 1)
                     else:
-                        mine = mask[:, : K * x.shape[-1]].unflatten(1, (K, x.shape[-1])).transpose(0, 1)
-                        x = x * mine.to(x.dtype).mul_(site.scale)
+                        keep = keep[:, : K * x.shape[-1]].unflatten(1, (K, x.shape[-1])).transpose(0, 1)
+                    x = x * keep * step.site.scale
             else:
                 x = layer(x)
         return x.expand(K, *x.shape) if shared else x
+
+    def _convolution(
+        self,
+        step: _Step,
+        layer: nn.Conv2d,
+        params: Params,
+        x: Tensor,
+        shared: bool,
+        pieces: list[Tensor | None],
+    ) -> Tensor:
+        """One convolution for all learners, with the bias, ReLU, pooling and dropout behind it."""
+        w, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
+        outputs = w.shape[0] * w.shape[1]
+        kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
+        x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
+        bias = w.new_zeros(outputs) if bias is None else bias.reshape(-1)
+        bias = F.pad(bias, (0, padded(outputs) - outputs))
+        if not step.relu:
+            return x + bias.view(1, -1, 1, 1)
+        kernels = x.is_cuda and fused.available(x)
+        piece = pieces[step.number] if step.site is not None else None
+        threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
+        if step.pool and kernels and x.shape[2] % 2 == x.shape[3] % 2 == 0:
+            return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
+        x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+        if step.pool:
+            x = F.max_pool2d(x, 2)
+        return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
 
 
 class General:
@@ -184,6 +244,14 @@ class General:
                     for k in range(self.learners)
                 ]
             )
+
+
+def _halves(layer: nn.Module) -> bool:
+    """Whether a layer is plain 2x2 max-pooling."""
+    if not isinstance(layer, nn.MaxPool2d) or layer.ceil_mode or layer.return_indices:
+        return False
+    settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    return [v if isinstance(v, int) else None for v in settings] == [2, 2, 0, 1]
 
 
 def _idle(layer: nn.Module) -> bool:

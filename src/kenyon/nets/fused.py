@@ -46,21 +46,19 @@ def available(x: Tensor) -> bool:
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
     """relu(x + bias), written over x: nobody else may need x, as behind a convolution without a bias."""
-    return _Relu.apply(x, bias)  # type: ignore[no-any-return, no-untyped-call]
+    return _Relu.apply(x, bias)  # type: ignore[no-untyped-call]
 
 
 def bias_relu_plain(x: Tensor, bias: Tensor) -> Tensor:
     return F.relu(x + bias.view(1, -1, 1, 1))
 
 
-def bias_relu_pool_dropout(
-    x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float
-) -> Tensor:
+def bias_relu_pool_dropout(x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float) -> Tensor:
     """dropout(max_pool2d(relu(x + bias), 2)) for even H and W: (B, C, H, W) -> (B, C, H/2, W/2).
 
     A unit is kept, times `scale`, if its byte of `noise` (B, H/2, W/2, C) reaches `threshold`; all without.
     """
-    return _Pool.apply(x, bias, noise, threshold, scale)  # type: ignore[no-any-return, no-untyped-call]
+    return _Pool.apply(x, bias, noise, threshold, scale)  # type: ignore[no-untyped-call]
 
 
 def bias_relu_pool_dropout_plain(
@@ -89,9 +87,7 @@ class _Relu(torch.autograd.Function):
 
 class _Pool(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float) -> Tensor:
         B, C, H, W = x.shape
         code = torch.empty((B, H // 2, W // 2, C), dtype=torch.uint8, device=x.device)
         random = code if noise is None else noise.contiguous()

@@ -8,7 +8,10 @@ from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.report.tables import duration, pm
 
-ORDER = "finetune si mas ewc mas-af1 mas-af2 ewc-af1 ewc-af2 mcl-mas mcl-ewc caf-mas caf-ewc joint".split()
+ORDER = (
+    *("finetune", "si", "mas", "ewc", "mas-af1", "mas-af2", "ewc-af1", "ewc-af2"),
+    *("mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc", "joint"),
+)
 
 
 def results_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
@@ -28,8 +31,8 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     lines = [f"**{benchmark}**", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for name in names:
         r = results[name]
-        aac = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
+        measured = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
         beside = f"{published[name]:.2f}" if name in published else "-"
-        cells = [f"`{name}`", aac, beside, pm(r.bwt, 1), pm(r.fwt, 1), str(len(r.complete_runs))]
+        cells = [f"`{name}`", measured, beside, pm(r.bwt, 1), pm(r.fwt, 1), str(len(r.complete_runs))]
         lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
     return "\n".join(lines)

@@ -48,6 +48,8 @@ class Trainer:
     ) -> None:
         self.net, self.method, self.training = net, method, training
         self.device = net.device
+        if self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
         self.fleet = Fleet(streams, net.device, net.execute.input_channels)
         R, P, Pp = len(streams), net.layout.size, net.layout.protected
         tasks = range(self.fleet.tasks)
