@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def mixed(*outputs: Tensor) -> Tensor:
 def test_published_parameter_counts(K: int, width: int, published: int) -> None:
     """6 convolutions, a dense layer 64 nc -> 256 per learner, and 20 heads 256 -> 5."""
     chain = [3, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
-    convolutions = sum(i * o * 9 + o for i, o in zip(chain, chain[1:], strict=False))
+    convolutions = sum(i * o * 9 + o for i, o in pairwise(chain))
     by_hand = K * (convolutions + 64 * width * 256 + 256) + 20 * (256 * 5 + 5)
     assert by_hand == published
     net = Net(cifar_cnn(width), SHAPES["cifar"], (5,) * 20, learners=K, learned={"afs": (K, K)})
