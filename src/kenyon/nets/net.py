@@ -168,7 +168,7 @@ def _seeded(build: Callable[[], M], seed_key: int) -> M:
 
 def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
-        if isinstance(layer, nn.Dropout):
+        if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
     return backbone
 
