@@ -6,6 +6,7 @@ Nothing here calls the code it is compared with: learners are plain modules with
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from math import prod
 
@@ -14,7 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from kenyon.methods import Method
+from kenyon.nets import Net, digits_mlp
 from kenyon.streams import Split, Stream, Task
+from kenyon.train import Trainer, Training
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -138,3 +142,34 @@ def hand_stream(
 def normalised(split: Split, stream: Stream) -> Tensor:
     mean, std = (torch.tensor(v, dtype=torch.float64).view(-1, 1, 1) for v in (stream.mean, stream.std))
     return (split.images.double() / 255 - mean) / std
+
+
+def plain_mlp(width: int) -> nn.Module:
+    """The digits network without dropout."""
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(64, width),
+            relu1=nn.ReLU(),
+            dense2=nn.Linear(width, 32),
+            relu2=nn.ReLU(),
+        )
+    )
+
+
+def make_trainer(
+    method: Method,
+    streams: Sequence[Stream],
+    training: Training,
+    *,
+    backbone: nn.Module | None = None,
+    width: int = 4,
+    learners: int | None = None,
+) -> Trainer:
+    """A fleet of small networks on a CPU, put together from the library's parts."""
+    K = learners or (3 if method.multi else 1)
+    module = backbone or digits_mlp(width)
+    shape, counts = streams[0].input_shape, streams[0].class_counts
+    bare = Net(module, shape, counts, learners=K)
+    learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
+    return Trainer(Net(module, shape, counts, learners=K, learned=learned), streams, method, training)
