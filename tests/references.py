@@ -53,13 +53,14 @@ class DigitsLearner(nn.Module):
     features = 32
     drops = (0.25,)
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, smooth: bool = False) -> None:
         super().__init__()
         self.dense1 = nn.Linear(64, width)
         self.dense2 = nn.Linear(width, 32)
+        self.act = torch.tanh if smooth else torch.relu
 
     def forward(self, x: Tensor, keep: Sequence[Tensor | float] = (1.0,)) -> Tensor:
-        return F.relu(self.dense2(F.relu(self.dense1(x.reshape(len(x), -1))))) * keep[0]
+        return self.act(self.dense2(self.act(self.dense1(x.reshape(len(x), -1))))) * keep[0]
 
 
 class Hand:
@@ -114,7 +115,13 @@ class Hand:
 
 
 def hand_stream(
-    sizes: Sequence[int], *, seed: int = 0, classes: Sequence[int] | None = None, side: int = 8, held_out: int = 6
+    sizes: Sequence[int],
+    *,
+    seed: int = 0,
+    classes: Sequence[int] | None = None,
+    side: int = 8,
+    held_out: int = 6,
+    noise: int = 60,
 ) -> Stream:
     """A stream of made-up images, sizes[t] of them for training task t. Each class has a picture of its own."""
     generator = torch.Generator().manual_seed(1000 + seed)
@@ -125,8 +132,8 @@ def hand_stream(
         place = []
         for n in (size, held_out, 10):
             y = torch.arange(n) % count
-            noise = torch.randint(-60, 60, (n, 1, side, side), generator=generator)
-            parts.append((pictures[y] + noise).clamp(0, 255).to(torch.uint8))
+            dirt = torch.randint(-noise, noise, (n, 1, side, side), generator=generator)
+            parts.append((pictures[y] + dirt).clamp(0, 255).to(torch.uint8))
             labels.append(y)
             place.append(torch.arange(start, start + n))
             start += n
@@ -144,15 +151,16 @@ def normalised(split: Split, stream: Stream) -> Tensor:
     return (split.images.double() / 255 - mean) / std
 
 
-def plain_mlp(width: int) -> nn.Module:
-    """The digits network without dropout."""
+def plain_mlp(width: int, smooth: bool = False) -> nn.Module:
+    """The digits network without dropout; smooth without corners too, so that rounding stays rounding."""
+    act = nn.Tanh if smooth else nn.ReLU
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
             dense1=nn.Linear(64, width),
-            relu1=nn.ReLU(),
+            relu1=act(),
             dense2=nn.Linear(width, 32),
-            relu2=nn.ReLU(),
+            relu2=act(),
         )
     )
 
