@@ -74,7 +74,8 @@ class Trainer:
         self.lanes = Lanes(self.device, R)
         train, held_out = (self.fleet.largest(part, self.phases) for part in ("train", "validation"))
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
-        self.validation = Loader(self.fleet, min(training.batch, held_out), held_out, joint=joint)
+        # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
+        self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         self.estimators = self._estimators()
         sizes = {e.batch for e in self.estimators}
         self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint) for n in sizes}
