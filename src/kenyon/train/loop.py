@@ -103,8 +103,8 @@ class Trainer:
                     self.expanded_importance.copy_(self.estimate)  # type: ignore[union-attr]
                 self._train_epoch(self._step)
                 self._repeat(self._validate)
-                at.epoch += 1
                 self._retire_diverged()
+                at.epoch += 1
                 at.seconds += time.perf_counter() - started
                 if watch is not None and watch(self):
                     raise Interrupted
