@@ -531,11 +531,19 @@ def test_when_all_runs_diverge_the_training_ends() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_saved_training_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
     """At every moment a watcher is asked: after each epoch, and after each task."""
-    training = Training(epochs=3, batch=64, rate=5e-3, patience=1)
-    streams = digit_streams([0, 7], tasks=2)
+    training = Training(epochs=4, batch=32, rate=0.02, patience=2)
+    streams = [hand_stream(sizes, seed=s, held_out=12, noise=1000) for s, sizes in enumerate(([60, 40], [70, 20]))]
     whole = make_trainer(method(name), streams, training)
     moments: list[tuple[int, int]] = []
-    whole.run(lambda t: moments.append((t.position.phase, t.position.epoch)) or False)
+    waiting: list[bool] = []
+
+    def watch(t: Trainer) -> bool:
+        moments.append((t.position.phase, t.position.epoch))
+        waiting.append(bool(t.waited.any()))
+        return False
+
+    whole.run(watch)
+    assert any(waiting[1::2])  # at some moment below, the rate is about to drop
     for moment in moments[1::2]:
         begun = make_trainer(method(name), streams, training)
         path = tmp_path / f"{moment[0]}-{moment[1]}.safetensors"
