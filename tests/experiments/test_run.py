@@ -27,7 +27,12 @@ from kenyon.train import Interrupted, Trainer
 from tests.replicas import write_cifar_10, write_cifar_100
 
 STRENGTHS = {"lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02}
-SMALL = {"epochs": 1, "width": 2, "batch": 16, **STRENGTHS}
+SMALL = {"epochs": 1, "width": 2, "batch": 16}
+
+
+def strengths_of(methods: list[str]) -> dict[str, float]:
+    required = {name for method in methods if method in METHODS for name in find_method(method).required}
+    return {name: value for name, value in STRENGTHS.items() if name in required}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +47,7 @@ def digits(out: Path, methods: list[str] | None = None, seeds: Any = 2, **more: 
     stop = more.pop("stop", lambda: False)
     progress = more.pop("progress", None)
     tasks, fwt = more.pop("tasks", 2), more.pop("fwt", False)
-    overrides = SMALL | more
+    overrides = SMALL | strengths_of(methods or ["ewc"]) | more
     p = plan("digits", methods or ["ewc"], seeds, tasks=tasks, overrides=overrides, device="cpu", out=out, fwt=fwt)
     return execute(p, progress=progress, stop=stop)
 
@@ -75,7 +80,7 @@ def numbers(result: Result) -> str:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data: Path, tmp_path: Path) -> None:
     multi = find_method(method).multi
-    overrides = SMALL | ({"learners": 2} if multi else {})
+    overrides = SMALL | strengths_of([method]) | ({"learners": 2} if multi else {})
     p = plan(
         benchmark_name, [method], 2, tasks=2, overrides=overrides, device="cpu", data=data, out=tmp_path, fwt=False
     )
@@ -265,11 +270,6 @@ def test_impossible_plans_are_refused(arguments: dict[str, Any], named: str, tmp
     with pytest.raises(ConfigError) as refused:
         plan(**given)
     assert named in str(refused.value)
-
-
-def strengths_of(methods: list[str]) -> dict[str, float]:
-    required = {name for method in methods if method in METHODS for name in find_method(method).required}
-    return {name: value for name, value in STRENGTHS.items() if name in required}
 
 
 def test_run_refuses_unknown_settings(tmp_path: Path) -> None:
