@@ -80,7 +80,8 @@ def numbers(result: Result) -> str:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data: Path, tmp_path: Path) -> None:
     multi = find_method(method).multi
-    overrides = SMALL | strengths_of([method]) | ({"learners": 2} if multi else {})
+    width = 2 if benchmark_name == "digits" else 1
+    overrides = SMALL | strengths_of([method]) | {"width": width} | ({"learners": 2} if multi else {})
     p = plan(
         benchmark_name, [method], 2, tasks=2, overrides=overrides, device="cpu", data=data, out=tmp_path, fwt=False
     )
@@ -97,7 +98,7 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
             assert len(row) == 2 and all(0 <= a <= 100 for a in row)
         assert len(r.own_accuracy) == 2 and all(len(own) == (2 if multi else 1) for own in r.own_accuracy)
         assert all(math.isnan(c) != multi for c in (*r.cosine, *r.euclidean))
-    assert result.parameters == configured_parameters(benchmark_name, 2 if multi else 1, classes)
+    assert result.parameters == configured_parameters(benchmark_name, 2 if multi else 1, classes, width)
     assert result.benchmark == benchmark_name and result.method == method
     folder = tmp_path / benchmark_name / method
     names = sorted(path.name for path in folder.iterdir())
@@ -108,7 +109,7 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
     assert again.fleets == []
 
 
-def configured_parameters(name: str, K: int, classes: int, w: int = 2) -> int:
+def configured_parameters(name: str, K: int, classes: int, w: int) -> int:
     if name == "digits":
         return K * (64 * w + w + w * 32 + 32) + 2 * 33 * classes
     pairs = [(3, w), (w, w), (w, 2 * w), (2 * w, 2 * w), (2 * w, 4 * w), (4 * w, 4 * w)]
@@ -200,8 +201,8 @@ def test_result_round_trips(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spoiled", [b"", b"{", b"[]", b"3", b'{"format": 99}', b'{"format": 1}', b"\xff\xfe\x00"])
 def test_a_spoiled_result_is_named(spoiled: bytes, tmp_path: Path) -> None:
-    digits(tmp_path)
     path = tmp_path / "digits/ewc/result.json"
+    path.parent.mkdir(parents=True)
     path.write_bytes(spoiled)
     with pytest.raises(ResultsError, match=r"result\.json"):
         digits(tmp_path)

@@ -63,8 +63,8 @@ def assert_same(one: Trainer, run: int, other: Trainer, other_run: int = 0) -> N
 
 @pytest.mark.parametrize("name", ["finetune", "ewc", "si", "caf-ewc", "ewc-af2"])
 def test_runs_together_equal_runs_alone(name: str) -> None:
-    together = trained(name, digit_streams([3, 0, 8]))
-    for run, seed in enumerate([3, 0, 8]):
+    together = trained(name, digit_streams([3, 8]))
+    for run, seed in enumerate([3, 8]):
         assert_same(together, run, trained(name, digit_streams([seed])))
     assert not torch.equal(together.theta[0], together.theta[1])
 
@@ -480,7 +480,7 @@ def test_accuracies_are_those_of_the_weights() -> None:
 
 
 def test_it_learns() -> None:
-    trainer = trained("finetune", digit_streams([0, 1]), Training(epochs=20, batch=32, rate=5e-3), width=16)
+    trainer = trained("finetune", digit_streams([0, 1]), Training(epochs=10, batch=32, rate=1e-2), width=16)
     assert float(torch.tensor(trainer.position.records[0]["accuracy"])[:, 0].min()) > 95
 
 
