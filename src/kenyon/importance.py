@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -53,6 +53,10 @@ class GradientImportance:
     numerator: float
     dropout: bool
     accumulate: Accumulate
+
+    def __post_init__(self) -> None:
+        if self.accumulate not in get_args(Accumulate):
+            raise ConfigError(f"accumulate must be 'average' or 'sum', not '{self.accumulate}'.")
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator

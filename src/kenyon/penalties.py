@@ -64,7 +64,7 @@ class StabilityProtection:
 
     def value(self, w: Weights) -> Tensor:
         change = w.theta[:, : w.net.layout.protected] - w.anchor
-        return self.strength * self.factor * (w.importance * change.square()).sum(1)
+        return self.strength * self.factor * _sums(w.importance * change.square(), 1)
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class ActiveForgetting1:
 
     def value(self, w: Weights) -> Tensor:
         views = w.net.layout.views(w.theta)
-        norms = torch.stack([views[n].flatten(2).square().sum(2) for n in w.net.backbone_names], dim=1)  # (R, L, K)
+        norms = torch.stack([_sums(views[n].square(), 2) for n in w.net.backbone_names], dim=1)  # (R, L, K)
         if self.adaptive:
             norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
-        head = sum(views[n].index_select(1, w.heads).flatten(1).square().sum(1) for n in ("head.weight", "head.bias"))
+        head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in ("head.weight", "head.bias"))
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
 
 
@@ -113,7 +113,7 @@ class ActiveForgetting2:
         assert w.expanded is not None and w.expanded_importance is not None
         protected = w.net.layout.protected
         change = w.theta[:, :protected] - w.expanded[:, :protected]
-        return self.strength * 0.5 * (w.expanded_importance * change.square()).sum(1)
+        return self.strength * 0.5 * _sums(w.expanded_importance * change.square(), 1)
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,16 @@ Penalty = ParameterPenalty | PredictionPenalty
 
 def strength_of(strength: Strength, run: int) -> float | Tensor:
     return strength[run] if isinstance(strength, Tensor) else strength
+
+
+def _sums(x: Tensor, axes: int) -> Tensor:
+    """Sums over all but the first `axes` axes.
+
+    On a CPU run by run: how a large sum is shared among threads, and so how it rounds, would otherwise depend on the
+    number of runs.
+    """
+    flat = x.flatten(axes)
+    return flat.sum(-1) if x.is_cuda else torch.stack([run.sum(-1) for run in flat])
 
 
 def _check(name: str, strength: Strength) -> None:

@@ -3,7 +3,7 @@
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark, find_benchmark
 from kenyon.experiments.config import Config, configure, parse_settings
 from kenyon.experiments.results import Result, Run
-from kenyon.experiments.run import Plan, Progress, execute, plan, run
+from kenyon.experiments.runner import Plan, Progress, execute, plan, run
 
 __all__ = [
     "BENCHMARKS",

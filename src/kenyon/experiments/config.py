@@ -67,6 +67,8 @@ def configure(
     """The published configuration of a method on a benchmark, with the user's overrides."""
     bench, spec = find_benchmark(benchmark), find_method(method)
     given = dict(overrides or {})
+    for name, value in given.items():
+        _check_kind(name, value)
     count = len(bench.source.class_counts)
     if tasks is not None and not 1 <= tasks <= count:
         raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
@@ -76,7 +78,7 @@ def configure(
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
     spec(hyper)  # says what is missing or impossible
     shape = {name: given.pop(name) for name in list(given) if name in _architecture_settings(method)}
-    learners = int(shape.pop("learners", LEARNERS if spec.multi else 1))
+    learners = shape.pop("learners", LEARNERS if spec.multi else 1)
     architecture = _architecture(bench, learners, shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method))
@@ -103,7 +105,7 @@ def _take(given: dict[str, Any], part: type) -> dict[str, Any]:
 def _architecture(bench: Benchmark, learners: int, shape: dict[str, Any]) -> Architecture:
     if learners < 1:
         raise ConfigError(f"learners must be at least 1, not {learners}.")
-    width = int(shape.pop("width", 0) or bench.width_for(learners))
+    width = shape.pop("width") if "width" in shape else bench.width_for(learners)
     if width < 1:
         raise ConfigError(f"width must be at least 1, not {width}.")
     architecture = Architecture(learners, width, **shape)
@@ -134,6 +136,20 @@ def parse_settings(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, An
 _WHOLE = {"epochs", "batch", "patience", "learners", "width"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WORDS = {"diversity", "precision", "fisher", "accumulate", "af1", "afs", "afs_form"}
+
+
+def _check_kind(name: str, value: Any) -> None:
+    """That a setting given from Python is of the kind that `--set` would have made of it."""
+    if name in _WORDS:
+        fits, kind = isinstance(value, str), "a word"
+    elif name == "gate":
+        fits, kind = isinstance(value, bool), "True or False"
+    elif name in _WHOLE:
+        fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    else:
+        fits, kind = isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
+    if not fits:
+        raise ConfigError(f"{name} must be {kind}, not {value!r}.")
 
 
 def _convert(name: str, text: str) -> Any:

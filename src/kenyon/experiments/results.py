@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +127,10 @@ class Result:
 
     def restricted(self, seeds: Sequence[int]) -> Result:
         """Only the runs of these seeds."""
-        return Result(
-            self.config, self.parameters, [r for r in self.runs if r.seed in seeds], self.fleets, self.alone
+        return replace(
+            self,
+            runs=[run for run in self.runs if run.seed in seeds],
+            fleets=[fleet for fleet in self.fleets if set(fleet.seeds) & set(seeds)],
         )
 
     def to_json(self) -> str:

@@ -40,10 +40,14 @@ class MethodFolder:
         write_atomically(self.path / ".writable", b"")
         (self.path / ".writable").unlink(missing_ok=True)
         result = self.result()
+        finished = set() if result is None else {run.seed for run in result.runs}
         if result is not None:
             self._same(result.config)
-        for identity in self._unfinished().values():
-            self._same(identity["config"])
+        for path, identity in self._unfinished().items():
+            if finished.issuperset(identity["seeds"]):
+                path.unlink(missing_ok=True)  # killed between saving the result and removing the state
+            else:
+                self._same(identity["config"])
 
     def _same(self, other: dict[str, Any]) -> None:
         mine, theirs = _flatten(self.config.as_dict()), _flatten(other)

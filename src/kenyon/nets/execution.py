@@ -36,6 +36,8 @@ _CHANNELWISE = (
     nn.AdaptiveAvgPool2d,
     nn.Identity,
 )
+# Layers behind which every learner has activations of its own.
+_PARTING = (nn.Conv2d, nn.Linear, nn.Flatten)
 
 
 class Execution(Protocol):
@@ -49,14 +51,26 @@ class Execution(Protocol):
 
 
 def known_layers(backbone: nn.Module) -> bool:
-    """Whether looped and stacked execution understand every layer."""
+    """Whether looped and stacked execution understand every layer.
+
+    Types are compared exactly: a subclass may compute something else.
+    """
 
     def known(layer: nn.Module) -> bool:
-        if isinstance(layer, nn.Conv2d):
+        if type(layer) is nn.Conv2d:
             return layer.groups == 1 and layer.padding_mode == "zeros"
-        return isinstance(layer, (nn.Linear, nn.Dropout, nn.Flatten, *_CHANNELWISE))
+        if type(layer) is nn.Flatten:
+            return (layer.start_dim, layer.end_dim) == (1, -1)
+        return type(layer) in (nn.Linear, nn.Dropout, *_CHANNELWISE)
 
-    return isinstance(backbone, nn.Sequential) and all(known(layer) for layer in backbone)
+    if type(backbone) is not nn.Sequential or not all(known(layer) for layer in backbone):
+        return False
+    weighty = [layer for layer in backbone if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    if len(set(weighty)) != len(weighty):
+        return False  # one layer in two places has its weights under one name only
+    # Dropout while all learners still see the same images would need an image for each.
+    parting = next((layer for layer in backbone if isinstance(layer, (*_PARTING, nn.Dropout))), None)
+    return not isinstance(parting, nn.Dropout)
 
 
 def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> Execution:
@@ -92,7 +106,8 @@ class _Sequential:
     folds = False  # whether ReLU, pooling and dropout behind a convolution become part of it
 
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
-        layers = [(n, m) for n, m in backbone.named_children() if not _idle(m)]
+        # Not named_children(), which leaves out a layer object when it comes a second time.
+        layers = [(n, m) for n, m in backbone._modules.items() if m is not None and not _idle(m)]
         self.learners = learners
         self.sites = dropout_sites([m for _, m in layers], shape, learners)
         self.steps = self._plan(layers)

@@ -60,6 +60,7 @@ class Net:
         # A template without storage: every learner's weights live in the fleet's flat rows.
         template = copy.deepcopy(backbone).to("meta")
         self.backbone = _without_dropout(template) if diversity == "low" else template
+        _check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.class_counts = tuple(class_counts)
         self.features = _feature_count(self.backbone, input_shape)
@@ -167,9 +168,20 @@ def _seeded(build: Callable[[], M], seed_key: int) -> M:
 
 def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
-        if isinstance(layer, nn.Dropout):
+        if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
     return backbone
+
+
+def _check_drawable(backbone: nn.Module) -> None:
+    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
+    for place, part in backbone.named_modules():
+        names = [f"{place}.{name}".lstrip(".") for name, _ in part.named_parameters(recurse=False)]
+        if names and not callable(getattr(part, "reset_parameters", None)):
+            raise ConfigError(
+                f"The backbone's {names[0]} belongs to {type(part).__name__}, which has no reset_parameters(): it "
+                "cannot be drawn anew for each learner and seed. Give the module such a method."
+            )
 
 
 def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:

@@ -76,7 +76,8 @@ class Trainer:
         self.lanes = Lanes(self.device, R)
         train, held_out = (self.fleet.largest(part, self.phases) for part in ("train", "validation"))
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
-        self.validation = Loader(self.fleet, min(training.batch, held_out), held_out, joint=joint)
+        # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
+        self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         self.estimators = self._estimators()
         sizes = {e.batch for e in self.estimators}
         self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint) for n in sizes}
@@ -104,8 +105,8 @@ class Trainer:
                     self.expanded_importance.copy_(self.estimate)  # type: ignore[union-attr]
                 self._train_epoch(self._step)
                 self._repeat(self._validate)
-                at.epoch += 1
                 self._retire_diverged()
+                at.epoch += 1
                 at.seconds += time.perf_counter() - started
                 if watch is not None and watch(self):
                     raise Interrupted

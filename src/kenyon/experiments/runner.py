@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save as to_bytes
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, configure, settings
 from kenyon.experiments.results import FleetOrigin, Result, Run
@@ -78,6 +78,10 @@ def plan(
         raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
     if len(set(methods)) != len(methods):
         raise ConfigError(f"A method is named twice in {','.join(methods)}.")
+    known = {setting for method in methods for setting in settings(method)}
+    for setting in given:
+        if setting not in known:
+            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
 
     def config(method: str) -> Config:
         mine = {name: value for name, value in given.items() if name in settings(method)}
@@ -163,12 +167,6 @@ def run(
     holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs.
     """
     names = methods.split(",") if isinstance(methods, str) else list(methods)
-    known = {setting for name in names for setting in settings(name)}
-    for setting in overrides:
-        if setting not in known:
-            from kenyon.errors import unknown
-
-            raise unknown("setting", setting, known)
     return execute(
         plan(
             benchmark,
@@ -242,7 +240,8 @@ def _train_fleet(
         trainer.run(watch)
     progress.fleet_ends(at.seconds)
     for number, seed in enumerate(seeds):
-        write_atomically(folder.weights_path(seed), _weights(trainer, number))
+        if at.diverged[number] is None:
+            write_atomically(folder.weights_path(seed), _weights(trainer, number))
     result = Result(
         config.as_dict(),
         trainer.net.parameter_count,

@@ -1,0 +1,400 @@
+"""Experiments from plan to result: every benchmark and method, continued, refused, interrupted and killed."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kenyon
+from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
+from kenyon.experiments.benchmarks import BENCHMARKS
+from kenyon.experiments.config import configure
+from kenyon.experiments.results import Result
+from kenyon.experiments.runner import Silent, execute, plan, run
+from kenyon.methods import METHODS, find_method
+from kenyon.train import Interrupted, Trainer
+from tests.replicas import write_cifar_10, write_cifar_100
+
+STRENGTHS = {"lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02}
+SMALL = {"epochs": 1, "width": 2, "batch": 16}
+
+
+def strengths_of(methods: list[str]) -> dict[str, float]:
+    required = {name for method in methods if method in METHODS for name in find_method(method).required}
+    return {name: value for name, value in STRENGTHS.items() if name in required}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    write_cifar_100(folder, per_class_train=2, per_class_test=1)
+    write_cifar_10(folder, per_class_train=2, per_class_test=1)
+    return folder
+
+
+def digits(out: Path, methods: list[str] | None = None, seeds: Any = 2, **more: Any) -> dict[str, Result]:
+    stop = more.pop("stop", lambda: False)
+    progress = more.pop("progress", None)
+    tasks, fwt = more.pop("tasks", 2), more.pop("fwt", False)
+    overrides = SMALL | strengths_of(methods or ["ewc"]) | more
+    p = plan("digits", methods or ["ewc"], seeds, tasks=tasks, overrides=overrides, device="cpu", out=out, fwt=fwt)
+    return execute(p, progress=progress, stop=stop)
+
+
+class Counter(Silent):
+    """Which fleets were trained, and for how many epochs."""
+
+    def __init__(self) -> None:
+        self.fleets: list[tuple[str, tuple[int, ...], int]] = []
+        self.calls = 0
+
+    def fleet_starts(self, config: Any, seeds: Any, done: int, total: int) -> None:
+        self.fleets.append((config.method, tuple(seeds), done))
+
+    def epoch_done(self, trainer: Trainer) -> None:
+        self.calls += 1
+
+
+def numbers(result: Result) -> str:
+    """Everything that was measured; not how long it took."""
+    return repr(
+        [(r.seed, r.accuracy, r.own_accuracy, r.cosine, r.euclidean, r.tasks, r.diverged) for r in result.runs]
+    )
+
+
+# ---------------------------------------------------------------------- everything runs
+
+
+@pytest.mark.parametrize("benchmark_name", BENCHMARKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data: Path, tmp_path: Path) -> None:
+    multi = find_method(method).multi
+    width = 2 if benchmark_name == "digits" else 1
+    overrides = SMALL | strengths_of([method]) | {"width": width} | ({"learners": 2} if multi else {})
+    p = plan(
+        benchmark_name, [method], 2, tasks=2, overrides=overrides, device="cpu", data=data, out=tmp_path, fwt=False
+    )
+    results = execute(p)
+    assert list(results) == [method]
+    result = results[method]
+    assert [r.seed for r in result.runs] == [0, 1]
+    phases = 1 if method == "joint" else 2
+    classes = BENCHMARKS[benchmark_name].source.class_counts[0]
+    for r in result.runs:
+        assert r.diverged is None and len(r.tasks) == 2
+        assert len(r.accuracy) == phases
+        for row in r.accuracy:
+            assert len(row) == 2 and all(0 <= a <= 100 for a in row)
+        assert len(r.own_accuracy) == 2 and all(len(own) == (2 if multi else 1) for own in r.own_accuracy)
+        assert all(math.isnan(c) != multi for c in (*r.cosine, *r.euclidean))
+    assert result.parameters == configured_parameters(benchmark_name, 2 if multi else 1, classes, width)
+    assert result.benchmark == benchmark_name and result.method == method
+    folder = tmp_path / benchmark_name / method
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["result.json", "weights-0.safetensors", "weights-1.safetensors"]
+    assert numbers(Result.load(folder / "result.json")) == numbers(result)
+    again = Counter()
+    assert numbers(execute(p, progress=again)[method]) == numbers(result)
+    assert again.fleets == []
+
+
+def configured_parameters(name: str, K: int, classes: int, w: int) -> int:
+    if name == "digits":
+        return K * (64 * w + w + w * 32 + 32) + 2 * 33 * classes
+    pairs = [(3, w), (w, w), (w, 2 * w), (2 * w, 2 * w), (2 * w, 4 * w), (4 * w, 4 * w)]
+    return K * (sum(9 * i * o + o for i, o in pairs) + 64 * w * 256 + 256) + 2 * 257 * classes
+
+
+@pytest.mark.parametrize("name", ["r-cifar-100", "s-cifar-100", "r-cifar-10-100"])
+@pytest.mark.parametrize("method", METHODS)
+def test_published_configurations_are_complete(name: str, method: str) -> None:
+    config = configure(name, method)
+    assert config.training.epochs == 100 and config.training.batch == 256 and config.training.rate == 1e-3
+    assert (config.architecture.learners, config.architecture.width) == (
+        (5, 9) if find_method(method).multi else (1, 32)
+    )
+    assert set(find_method(method).required) <= set(config.hyper)
+
+
+# ---------------------------------------------------------------------- what is there is kept
+
+
+def test_adding_seeds_trains_only_the_new_ones(tmp_path: Path) -> None:
+    first = digits(tmp_path, seeds=[0, 3])["ewc"]
+    counter = Counter()
+    more = digits(tmp_path, seeds=[5, 0, 3, 1], progress=counter)["ewc"]
+    assert counter.fleets == [("ewc", (5, 1), 0)]
+    assert [r.seed for r in more.runs] == [0, 1, 3, 5]
+    kept = [r for r in more.runs if r.seed in (0, 3)]
+    assert repr(kept) == repr(first.runs)
+    at_once = digits(tmp_path / "other", seeds=[0, 1, 3, 5])["ewc"]
+    assert numbers(at_once) == numbers(more)
+    fewer = digits(tmp_path, seeds=[3])["ewc"]
+    assert [r.seed for r in fewer.runs] == [3]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"lambda_sp": 11.0}, "lambda_sp"),
+        ({"epochs": 2}, "epochs"),
+        ({"width": 3}, "width"),
+        ({"tasks": 3}, "tasks"),
+        ({"fisher": "exact"}, "fisher"),
+    ],
+)
+def test_another_configuration_in_the_folder_is_refused(change: dict[str, Any], named: str, tmp_path: Path) -> None:
+    digits(tmp_path)
+    before = (tmp_path / "digits/ewc/result.json").read_bytes()
+    with pytest.raises(ResultsError, match=named):
+        digits(tmp_path, **change)
+    assert (tmp_path / "digits/ewc/result.json").read_bytes() == before
+
+
+def test_another_configuration_of_an_unfinished_fleet_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        digits(tmp_path, epochs=3, stop=lambda: True)
+    with pytest.raises(ResultsError, match="epochs"):
+        digits(tmp_path, epochs=2)
+
+
+def test_forward_transfer_has_its_reference(tmp_path: Path) -> None:
+    results = digits(tmp_path, ["finetune", "joint"], fwt=True)
+    alone = Result.load(tmp_path / "digits/random-init/result.json")
+    finetune = results["finetune"]
+    assert finetune.fwt is not None
+    expected = []
+    for mine, ref in zip(finetune.runs, alone.runs, strict=True):
+        expected.append(mine.accuracy[0][1] - ref.accuracy[1][1])  # A[1,2] - a_2, over T - 1 = 1 task
+    assert finetune.fwt.runs == pytest.approx(tuple(expected))
+    assert results["joint"].fwt is None and results["joint"].bwt is None
+    loaded = Result.load(tmp_path / "digits/finetune/result.json")
+    assert loaded.alone == finetune.alone and loaded.fwt == finetune.fwt
+
+
+def test_result_round_trips(tmp_path: Path) -> None:
+    result = digits(tmp_path, ["caf-ewc"], learners=2)["caf-ewc"]
+    path = tmp_path / "again.json"
+    result.save(path)
+    again = Result.load(path)
+    assert again == result
+    body = json.loads(path.read_text())
+    assert body["summary"]["aac"]["mean"] == pytest.approx(
+        sum(sum(r.accuracy[-1]) / 2 for r in result.runs) / 2, abs=1e-3
+    )
+    single = digits(tmp_path, ["finetune"], seeds=1)["finetune"]  # with NaN: one learner has no diversity
+    single.save(path)
+    assert "NaN" not in path.read_text()
+    assert repr(Result.load(path)) == repr(single)
+
+
+@pytest.mark.parametrize("spoiled", [b"", b"{", b"[]", b"3", b'{"format": 99}', b'{"format": 1}', b"\xff\xfe\x00"])
+def test_a_spoiled_result_is_named(spoiled: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "digits/ewc/result.json"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(spoiled)
+    with pytest.raises(ResultsError, match=r"result\.json"):
+        digits(tmp_path)
+
+
+def test_a_spoiled_state_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        digits(tmp_path, stop=lambda: True)
+    (state,) = (tmp_path / "digits/ewc").glob("state-*.safetensors")
+    state.write_bytes(state.read_bytes()[:-100])
+    with pytest.raises(ResultsError, match=state.name):
+        digits(tmp_path)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"benchmark": "digit"}, "digits"),
+        ({"benchmark": "mnist"}, "mnist"),
+        ({"methods": ["ewk"]}, "ewk"),
+        ({"methods": []}, "method"),
+        ({"methods": ["ewc", "ewc"]}, "ewc"),
+        ({"seeds": [1, 1]}, "1,1"),
+        ({"seeds": [0, -4]}, "-4"),
+        ({"seeds": []}, "seed"),
+        ({"seeds": 0}, "seed"),
+        ({"seeds": -2}, "seed"),
+        ({"tasks": 0}, "tasks"),
+        ({"tasks": 6}, "5"),
+        ({"tasks": -1}, "tasks"),
+        ({"device": "tpu"}, "tpu"),
+        ({"overrides": {"lambda": 3.0}}, "lambda"),
+        ({"overrides": {"learners": 2}}, "learners"),
+        ({"overrides": {"lambda_sp": -1.0}}, "lambda_sp"),
+        ({"overrides": {"lambda_sp": math.nan}}, "lambda_sp"),
+        ({"overrides": {"lambda_sp": "much"}}, "lambda_sp"),
+        ({"overrides": {"epochs": 0}}, "epochs"),
+        ({"overrides": {"epochs": 1.5}}, "epochs"),
+        ({"overrides": {"epochs": "three"}}, "epochs"),
+        ({"overrides": {"batch": -16}}, "batch"),
+        ({"overrides": {"rate": 0.0}}, "rate"),
+        ({"overrides": {"rate": math.inf}}, "rate"),
+        ({"overrides": {"validation": 1.0}}, "validation"),
+        ({"overrides": {"width": 0}}, "width"),
+        ({"overrides": {"width": -1}}, "width"),
+        ({"overrides": {"width": 2.5}}, "width"),
+        ({"overrides": {"precision": "float16"}}, "precision"),
+        ({"overrides": {"fisher": "other"}}, "other"),
+        ({"overrides": {"accumulate": "other"}}, "other"),
+        ({"methods": ["caf-ewc"], "overrides": {"learners": 0}}, "learners"),
+        ({"methods": ["caf-ewc"], "overrides": {"learners": 2.5}}, "learners"),
+        ({"methods": ["caf-ewc"], "overrides": {"diversity": "huge"}}, "huge"),
+        ({"methods": ["caf-ewc"], "overrides": {"gate": "maybe"}}, "gate"),
+        ({"methods": ["caf-ewc"], "overrides": {"gamma": -0.1}}, "gamma"),
+        ({"methods": ["caf-ewc"], "overrides": {"afs_form": "third"}}, "third"),
+        ({"methods": ["caf-ewc"], "overrides": {"af1": "third"}}, "third"),
+    ],
+)
+def test_impossible_plans_are_refused(arguments: dict[str, Any], named: str, tmp_path: Path) -> None:
+    """Before anything is trained, with a message that names the thing."""
+    given = {"benchmark": "digits", "methods": ["ewc"], "seeds": 1, "out": tmp_path, "fwt": False} | arguments
+    given["overrides"] = strengths_of(given["methods"]) | given.get("overrides", {})
+    with pytest.raises(ConfigError) as refused:
+        plan(**given)
+    assert named in str(refused.value)
+
+
+def test_run_refuses_unknown_settings(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lamda_sp"):
+        run("digits", "ewc", 1, out=tmp_path, lamda_sp=3.0)
+
+
+def test_missing_data_is_named(tmp_path: Path) -> None:
+    p = plan(
+        "r-cifar-100", ["finetune"], 1, tasks=1, device="cpu", data=tmp_path / "nowhere", out=tmp_path, fwt=False
+    )
+    with pytest.raises(DataError, match="nowhere"):
+        execute(p)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KenyonError, match="file"):
+        plan("digits", ["finetune"], 1, out=tmp_path / "file")
+
+
+# ---------------------------------------------------------------------- interruptions
+
+
+def stop_after(calls: int) -> Callable[[], bool]:
+    left = [calls]
+
+    def stop() -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return stop
+
+
+@pytest.mark.parametrize("method", ["ewc", "si", "caf-ewc", "ewc-af2", "random-init"])
+def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: Path) -> None:
+    more = {"epochs": 2, "batch": 64, **({"learners": 2} if find_method(method).multi else {})}
+    whole = digits(tmp_path / "whole", [method], **more)[method]
+    for calls in (1, 4):
+        out, counter = tmp_path / str(calls), Counter()
+        with pytest.raises(Interrupted):
+            digits(out, [method], stop=stop_after(calls), **more)
+        assert not (out / "digits" / method / "result.json").exists()
+        again = digits(out, [method], progress=counter, **more)[method]
+        assert numbers(again) == numbers(whole)
+        assert [fleet[2] > 0 for fleet in counter.fleets] == [True]  # it went on, it did not begin anew
+        assert not list((out / "digits" / method).glob("state-*"))
+        for seed in (0, 1):
+            weights = f"digits/{method}/weights-{seed}.safetensors"
+            assert (out / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+
+
+def test_interrupted_again_and_again(tmp_path: Path) -> None:
+    """One epoch a session."""
+    whole = digits(tmp_path / "whole", epochs=3)["ewc"]
+    sessions = 0
+    while True:
+        sessions += 1
+        try:
+            result = digits(tmp_path / "pieces", epochs=3, stop=lambda: True)["ewc"]
+            break
+        except Interrupted:
+            assert sessions < 20
+    assert sessions > 5
+    assert numbers(result) == numbers(whole)
+
+
+def test_an_interrupted_fleet_is_continued_beside_new_seeds(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        digits(tmp_path, seeds=[1, 2], epochs=2, stop=lambda: True)
+    counter = Counter()
+    result = digits(tmp_path, seeds=[0, 1, 2], epochs=2, progress=counter)["ewc"]
+    assert [(f[1], f[2] > 0) for f in counter.fleets] == [((1, 2), True), ((0,), False)]
+    assert numbers(result) == numbers(digits(tmp_path / "other", seeds=3, epochs=2)["ewc"])
+
+
+def test_a_run_that_diverges_is_in_the_result(tmp_path: Path) -> None:
+    result = digits(tmp_path, ["finetune"], rate=1e30, epochs=3)["finetune"]
+    assert all(r.diverged is not None and r.diverged[0] == 0 for r in result.runs)
+    assert result.aac is None and result.complete_runs == []
+    assert numbers(digits(tmp_path, ["finetune"], rate=1e30, epochs=3)["finetune"]) == numbers(result)
+
+
+DRIVER = """
+import json, sys, torch
+torch.set_num_threads(1)
+import kenyon.experiments.runner as module
+module.SAVE_EVERY = 0.0
+print("ready", flush=True)
+module.execute(module.plan(**json.loads(sys.argv[1])))
+"""
+
+
+def test_killed_and_started_again_equals_undisturbed(tmp_path: Path) -> None:
+    """SIGKILL at random moments: no handler runs and nothing is flushed. States are saved after every epoch."""
+    driver = tmp_path / "driver.py"
+    driver.write_text(DRIVER)
+    env = os.environ | {"PYTHONPATH": str(Path(kenyon.__file__).parents[1])}
+    small = SMALL | strengths_of(["caf-ewc"]) | {"epochs": 15, "learners": 2, "batch": 32}
+    call = {"benchmark": "digits", "methods": ["caf-ewc"], "seeds": 2, "tasks": 2, "device": "cpu", "fwt": False}
+    call |= {"overrides": small}
+
+    began = time.monotonic()
+    execute(plan(**call, out=tmp_path / "whole"))  # type: ignore[arg-type]
+    takes = time.monotonic() - began
+    seed = time.time_ns()
+    moments = random.Random(seed)
+    last, kills = False, 0
+    while True:
+        command = [sys.executable, str(driver), json.dumps(call | {"out": str(tmp_path / "killed")})]
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            _, errors = process.communicate(timeout=100 if last else moments.uniform(0.05, 0.35) * takes)
+            assert process.returncode == 0, errors
+            break
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            last = kills == 2
+    assert kills >= 1, seed
+    results = [Result.load(tmp_path / out / "digits/caf-ewc/result.json") for out in ("whole", "killed")]
+    assert numbers(results[0]) == numbers(results[1]), seed
+    for run_seed in (0, 1):
+        weights = f"digits/caf-ewc/weights-{run_seed}.safetensors"
+        assert (tmp_path / "whole" / weights).read_bytes() == (tmp_path / "killed" / weights).read_bytes(), seed

@@ -1,0 +1,445 @@
+"""The fleet's network against learners written out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError
+from kenyon.nets import Net, cifar_cnn, digits_mlp
+from kenyon.nets.execution import General, Looped, Stacked
+from tests.references import CifarLearner, DigitsLearner, Hand
+
+SHAPES = {"cifar": (3, 32, 32), "digits": (1, 8, 8)}
+BUILD: dict[str, Callable[[int], nn.Module]] = {"cifar": cifar_cnn, "digits": digits_mlp}
+LEARNER = {"cifar": CifarLearner, "digits": DigitsLearner}
+CASES = [("cifar", 3, 1), ("cifar", 1, 2), ("cifar", 2, 3), ("cifar", 3, 5)]
+CASES += [("digits", 7, 1), ("digits", 16, 2), ("digits", 5, 3), ("digits", 3, 5)]
+
+
+def make(kind: str, width: int, K: int, counts: tuple[int, ...] = (4, 4), **options: object) -> tuple[Net, Hand]:
+    net = Net(BUILD[kind](width), SHAPES[kind], counts, learners=K, dtype=torch.float64, **options)  # type: ignore[arg-type]
+    return net, Hand(LEARNER[kind](width), K, counts, gate=bool(options.get("gate", False)))
+
+
+def executions(net: Net, kind: str) -> dict[str, object]:
+    shape, K = SHAPES[kind], net.learners
+    assert isinstance(net.backbone, nn.Sequential)
+    return {
+        "looped": Looped(net.backbone, shape, K),
+        "stacked": Stacked(net.backbone, shape, K),
+        "general": General(net.backbone, K),
+    }
+
+
+def images(kind: str, batch: int = 3) -> Tensor:
+    return torch.randn(batch, *SHAPES[kind], generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def head(*tasks: int) -> Tensor:
+    return torch.tensor(tasks)
+
+
+def gradient(row: Tensor, value: Callable[[Tensor], Tensor]) -> Tensor:
+    leaf = row.clone().requires_grad_()
+    return torch.autograd.grad(value(leaf), leaf)[0]
+
+
+def mixed(*outputs: Tensor) -> Tensor:
+    """A scalar that depends on every entry in its own way."""
+    return sum(((torch.arange(o.numel()).view_as(o) % 7 - 2.5) * o + 0.1 * o.square()).sum() for o in outputs)
+
+
+# ---------------------------------------------------------------------- size
+
+
+@pytest.mark.parametrize(("K", "width", "published"), [(1, 32, 837_252), (5, 9, 879_100)])
+def test_published_parameter_counts(K: int, width: int, published: int) -> None:
+    """6 convolutions, a dense layer 64 nc -> 256 per learner, and 20 heads 256 -> 5."""
+    chain = [3, width, width, 2 * width, 2 * width, 4 * width, 4 * width]
+    convolutions = sum(i * o * 9 + o for i, o in pairwise(chain))
+    by_hand = K * (convolutions + 64 * width * 256 + 256) + 20 * (256 * 5 + 5)
+    assert by_hand == published
+    net = Net(cifar_cnn(width), SHAPES["cifar"], (5,) * 20, learners=K, learned={"afs": (K, K)})
+    assert net.parameter_count == published
+    assert net.layout.size == published + K * K
+    assert net.layout.protected == published - 20 * (256 * 5 + 5)
+
+
+def test_count_leaves_out_absent_classes() -> None:
+    net = Net(digits_mlp(4), SHAPES["digits"], (2, 5, 3), learners=2)
+    assert net.parameter_count == 2 * (64 * 4 + 4 + 4 * 32 + 32) + 10 * 33
+
+
+# ---------------------------------------------------------------------- values and gradients
+
+
+@pytest.mark.parametrize(("kind", "width", "K"), CASES)
+@pytest.mark.parametrize("how", ["looped", "stacked", "general"])
+def test_evaluation_equals_learners_by_hand(kind: str, width: int, K: int, how: str) -> None:
+    net, hand = make(kind, width, K)
+    net.execute = executions(net, kind)[how]  # type: ignore[assignment]
+    row, x = net.initial([3])[0].double(), images(kind)
+    features = net._features(row, x, None)
+    assert features.shape == (K, 3, hand.learner.features)
+    torch.testing.assert_close(features, hand.features(row, x), rtol=1e-10, atol=1e-12)
+    for task in (0, 1):
+        out = net.forward(row, x, head(task), own=True)
+        together, own = hand.logits(row, x, task)
+        torch.testing.assert_close(out.logits, together, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(out.own_logits, own, rtol=1e-10, atol=1e-12)
+
+    def ours(leaf: Tensor) -> Tensor:
+        out = net.forward(leaf, x, head(1), own=True)
+        assert out.own_logits is not None
+        return mixed(out.logits, out.own_logits)
+
+    expected = gradient(row, lambda leaf: mixed(*hand.logits(leaf, x, 1)))
+    assert all(part.any() for name, part in hand.cut(expected).items() if K < 2 or "head" in name)
+    torch.testing.assert_close(gradient(row, ours), expected, rtol=1e-9, atol=1e-11)
+
+
+def keep_factors(net: Net, noise: Tensor, batch: int, kind: str, width: int) -> list[list[Tensor]]:
+    """Masks by hand: a site's bytes are (B, H, W, K C rounded up to 16); 64 of 256 byte values drop a quarter."""
+    if kind == "cifar":
+        sites = [(16, 16, width, 64), (8, 8, 2 * width, 64), (4, 4, 4 * width, 64), (1, 1, 256, 128)]
+    else:
+        sites = [(1, 1, 32, 64)]
+    K, start = net.learners, 0
+    keep: list[list[Tensor]] = [[] for _ in range(K)]
+    for h, w, channels, dropped in sites:
+        wide = (K * channels + 15) // 16 * 16
+        block = noise[start : start + batch * h * w * wide].view(batch, h, w, wide)
+        start += block.numel()
+        for k in range(K):
+            mine = (block[..., k * channels : (k + 1) * channels] >= dropped).permute(0, 3, 1, 2).double()
+            keep[k].append((mine * 256 / (256 - dropped)) if h > 1 else (mine.flatten(1) * 256 / (256 - dropped)))
+    assert start == len(noise)
+    return keep
+
+
+@pytest.mark.parametrize(("kind", "width", "K"), CASES)
+def test_dropout_equals_masks_by_hand(kind: str, width: int, K: int) -> None:
+    net, hand = make(kind, width, K)
+    row, x = net.initial([4])[0].double(), images(kind)
+    both = executions(net, kind)
+    size = both["looped"].noise_size(3)  # type: ignore[attr-defined]
+    assert size == both["stacked"].noise_size(3)  # type: ignore[attr-defined]
+    noise = torch.randint(0, 256, (size,), generator=torch.Generator().manual_seed(2)).to(torch.uint8)
+    keep = keep_factors(net, noise, 3, kind, width)
+    together, own = hand.logits(row, x, 0, keep)
+    expected = gradient(row, lambda leaf: mixed(*hand.logits(leaf, x, 0, keep)))
+    for how in ("looped", "stacked"):
+        net.execute = both[how]  # type: ignore[assignment]
+        out = net.forward(row, x, head(0), noise=noise, own=True)
+        torch.testing.assert_close(out.logits, together, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(out.own_logits, own, rtol=1e-10, atol=1e-12)
+
+        def ours(leaf: Tensor) -> Tensor:
+            out = net.forward(leaf, x, head(0), noise=noise, own=True)
+            assert out.own_logits is not None
+            return mixed(out.logits, out.own_logits)
+
+        torch.testing.assert_close(gradient(row, ours), expected, rtol=1e-9, atol=1e-11)
+    without = net.forward(row, x, head(0)).logits
+    assert not torch.allclose(without, together)
+
+
+def test_general_dropout_is_a_function_of_the_noise() -> None:
+    net, _ = make("digits", 8, 2, diversity="medium")
+    net.execute = General(net.backbone, 2)
+    row, x = net.initial([0])[0].double(), images("digits", 50)
+    one, other = torch.arange(8, dtype=torch.uint8), torch.arange(1, 9, dtype=torch.uint8)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    first = net._features(row, x, one)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(6)
+    assert torch.equal(net._features(row, x, one), first)
+    assert not torch.equal(net._features(row, x, other), first)
+    assert not torch.equal(first[0], first[1])  # equal weights, different masks
+    evaluation = net._features(row, x, None)
+    assert torch.equal(evaluation[0], evaluation[1])
+    kept = first[0] != 0
+    torch.testing.assert_close(first[0][kept], evaluation[0][kept] / 0.75)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_padded_input_channels_change_nothing(K: int) -> None:
+    net, _ = make("cifar", 2, K)
+    net.execute = executions(net, "cifar")["stacked"]  # type: ignore[assignment]
+    row, x = net.initial([5])[0].double(), images("cifar")
+    wide = torch.cat([x, torch.zeros(3, 5, 32, 32, dtype=torch.float64)], 1)
+    plain, padded = (net.forward(row, i, head(0), own=True) for i in (x, wide))
+    torch.testing.assert_close(plain.logits, padded.logits, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(plain.own_logits, padded.own_logits, rtol=1e-12, atol=1e-13)
+    grads = [gradient(row, lambda leaf, i=i: mixed(net.forward(leaf, i, head(0)).logits)) for i in (x, wide)]
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", ["looped", "stacked"])
+def test_a_layer_used_twice_acts_twice(how: str) -> None:
+    """One ReLU or Dropout object in several places is an ordinary way to write a network."""
+    act, drop = nn.ReLU(), nn.Dropout(0.5)
+    backbone = nn.Sequential(
+        nn.Conv2d(1, 3, 3), act, drop, nn.Conv2d(3, 4, 3), act, drop, nn.Flatten(), nn.Linear(64, 6), nn.Tanh()
+    )
+    net = Net(backbone, (1, 8, 8), (2,), learners=2, dtype=torch.float64)
+    net.execute = executions(net, "digits")[how]  # type: ignore[assignment]
+    row, x = net.initial([0])[0].double(), images("digits")
+    expected = General(net.backbone, 2)(
+        {n: v for n, v in net.layout.views(row).items() if n in net.backbone_names}, x, None
+    )
+    torch.testing.assert_close(net._features(row, x, None), expected, rtol=1e-10, atol=1e-12)
+    assert len(net.execute.sites) == 2  # type: ignore[attr-defined]
+
+
+def test_a_weight_used_twice_is_understood() -> None:
+    dense = nn.Linear(64, 64)
+    net = Net(nn.Sequential(nn.Flatten(), dense, nn.ReLU(), dense), (1, 8, 8), (2,), learners=2, dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), images("digits")
+    w, b = row[: 2 * 64 * 64].view(2, 64, 64), row[2 * 64 * 64 : 2 * 64 * 65].view(2, 64)
+    expected = torch.stack([torch.relu(x.flatten(1) @ w[k].T + b[k]) @ w[k].T + b[k] for k in range(2)])
+    torch.testing.assert_close(net._features(row, x, None), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_flatten_may_keep_axes() -> None:
+    """Not a network anyone wants, but it must not be computed as another one."""
+    backbone = nn.Sequential(nn.Flatten(2), nn.Linear(64, 6), nn.Flatten())
+    net = Net(backbone, (3, 8, 8), (2,), learners=2, dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    w, b = row[: 2 * 6 * 64].view(2, 6, 64), row[2 * 6 * 64 : 2 * 6 * 65].view(2, 6)
+    expected = torch.stack([(x.flatten(2) @ w[k].T + b[k]).flatten(1) for k in range(2)])
+    torch.testing.assert_close(net._features(row, x, None), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_sequential_with_its_own_forward_is_not_taken_apart() -> None:
+    class Residual(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.flatten(1)
+            return x + super().forward(x)
+
+    net = Net(Residual(nn.Linear(64, 64), nn.ReLU()), (1, 8, 8), (2,), dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), images("digits")
+    flat, w, b = x.flatten(1), row[: 64 * 64].view(64, 64), row[64 * 64 : 64 * 65]
+    expected = flat + torch.relu(flat @ w.T + b)
+    torch.testing.assert_close(net._features(row, x, None)[0], expected, rtol=1e-10, atol=1e-12)
+
+
+def test_dropout_on_the_input_is_each_learners_own() -> None:
+    backbone = nn.Sequential(nn.Dropout(0.5), nn.Flatten(), nn.Linear(64, 6))
+    net = Net(backbone, (1, 8, 8), (2,), learners=2, diversity="medium", dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), images("digits")
+    noise = torch.randint(0, 256, (net.execute.noise_size(3),), generator=torch.Generator().manual_seed(1))
+    f = net._features(row, x, noise.to(torch.uint8))
+    assert not torch.allclose(f[0], f[1])  # the same weights
+
+
+# ---------------------------------------------------------------------- heads, classes, gates
+
+
+def test_absent_classes_never_win() -> None:
+    counts = (2, 5, 3)
+    net, hand = make("digits", 6, 3, counts)
+    row, x = net.initial([1])[0].double(), images("digits", 20)
+    net.layout.view(row, "head.bias")[0, 2:] = 1e6  # whatever stands in the unused part of a row
+    net.layout.view(row, "head.weight")[2, 3:] = 1e6
+    for task, count in enumerate(counts):
+        out = net.forward(row, x, head(task), own=True)
+        assert out.own_logits is not None
+        together, own = hand.logits(row, x, task)
+        torch.testing.assert_close(out.logits[:, :count], together)
+        torch.testing.assert_close(out.own_logits[..., :count], own)
+        for logits, alone in ((out.logits, together), (out.own_logits, own)):
+            assert int(logits.argmax(-1).max()) < count
+            assert torch.equal(logits.argmax(-1), alone.argmax(-1))
+            p = logits.softmax(-1)
+            assert torch.equal(p[..., count:], torch.zeros_like(p[..., count:]))
+            torch.testing.assert_close(p[..., :count], alone.softmax(-1))
+    labels = torch.arange(20) % 2
+
+    def loss(leaf: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(net.forward(leaf, x, head(0)).logits, labels)
+
+    parts = hand.cut(gradient(row, loss))
+    assert not parts["head.weight"][0, 2:].any() and not parts["head.weight"][1:].any()
+    assert not parts["head.bias"][0, 2:].any() and not parts["head.bias"][1:].any()
+
+
+def test_initial_rows_are_empty_where_there_is_no_class() -> None:
+    net, hand = make("digits", 6, 1, (2, 5))
+    parts = hand.cut(net.initial([1])[0].double())
+    assert not parts["head.weight"][0, 2:].any() and not parts["head.bias"][0, 2:].any()
+    assert parts["head.weight"][0, :2].all() and parts["head.weight"][1].all()
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_gate(K: int) -> None:
+    net, hand = make("digits", 6, K, (2, 2, 2), gate=True)
+    row, x = net.initial([1])[0].double(), images("digits")
+    net.layout.view(row, "gate").mul_(0.02)  # where the sigmoid of 100 e is not yet flat
+    assert net.layout.segments["gate"].stop == net.layout.protected  # protected like a weight
+    for task in range(3):
+        out = net.forward(row, x, head(task), own=True)
+        together, own = hand.logits(row, x, task)
+        torch.testing.assert_close(out.logits, together, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(out.own_logits, own, rtol=1e-10, atol=1e-12)
+        ours = gradient(row, lambda leaf, t=task: mixed(net.forward(leaf, x, head(t)).logits))
+        expected = gradient(row, lambda leaf, t=task: mixed(hand.logits(leaf, x, t)[0]))
+        assert hand.cut(expected)["gate"][:, task].all()
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_gates_are_standard_normal_and_differ() -> None:
+    net, _ = make("digits", 2, 5, (2,) * 40, gate=True)
+    gates = torch.stack([net.layout.view(row, "gate") for row in net.initial(range(10))])
+    assert gates.unique().numel() == gates.numel()
+    assert abs(float(gates.mean())) < 0.1 and abs(float(gates.std()) - 1) < 0.1
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_several_heads_at_once(gate: bool) -> None:
+    """A batch of samples of different tasks equals each sample on its own under its own head."""
+    counts = (2, 4, 3)
+    net, hand = make("digits", 6, 2, counts, gate=gate)
+    row, x = net.initial([1])[0].double(), images("digits", 9)
+    if gate:
+        net.layout.view(row, "gate").mul_(0.02)
+    heads, member = head(2, 0), torch.tensor([0, 1, 1, 0, 0, 1, 0, 1, 1])
+    out = net.forward(row, x, heads, member, own=True)
+    assert out.own_logits is not None
+    for i in range(9):
+        task = int(heads[member[i]])
+        together, own = hand.logits(row, x[i : i + 1], task)
+        torch.testing.assert_close(out.logits[i, : counts[task]], together[0], rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(out.own_logits[:, i, : counts[task]], own[:, 0], rtol=1e-10, atol=1e-12)
+        assert (out.logits[i, counts[task] :] < -1e8).all()
+
+
+# ---------------------------------------------------------------------- first weights
+
+
+@pytest.mark.parametrize("diversity", ["high", "medium", "low"])
+def test_diversity(diversity: str) -> None:
+    net, _ = make("digits", 6, 3, diversity=diversity)
+    rows = net.initial([0, 1]).double()
+    views = {name: net.layout.view(rows, name) for name in net.backbone_names}
+    for view in views.values():
+        assert not torch.equal(view[0, 0], view[1, 0])  # seeds differ
+        for k in (1, 2):
+            assert torch.equal(view[0, 0], view[0, k]) == (diversity != "high")
+    before = {name: view.clone() for name, view in views.items()}
+    for view in views.values():
+        view[:, 1] += 1.0  # learning in one learner stays there
+    for name, view in views.items():
+        for k in (0, 2):
+            assert torch.equal(view[:, k], before[name][:, k])
+        assert not torch.equal(view[:, 1], before[name][:, 1])
+    size = net.execute.noise_size(4)
+    assert (size == 0) == (diversity == "low")
+    x = images("digits", 4)
+    drawn = net.forward(rows[0], x, head(0), noise=torch.zeros(size, dtype=torch.uint8)).logits
+    same = torch.allclose(drawn, net.forward(rows[0], x, head(0)).logits)
+    assert same == (diversity == "low")  # zeros drop every unit that can be dropped
+
+
+def test_low_diversity_leaves_the_given_backbone_alone() -> None:
+    backbone = digits_mlp(4)
+    Net(backbone, SHAPES["digits"], (2,), diversity="low")
+    assert backbone.drop2.p == 0.25
+
+
+def test_low_diversity_switches_off_every_kind_of_dropout() -> None:
+    backbone = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Dropout2d(0.5), nn.AlphaDropout(0.5), nn.Flatten())
+    net = Net(backbone, (1, 8, 8), (2,), learners=2, diversity="low", dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), images("digits")
+    f = net._features(row, x, torch.arange(8, dtype=torch.uint8))
+    torch.testing.assert_close(f, net._features(row, x, None))
+
+
+def test_first_weights_depend_on_the_seed_alone() -> None:
+    net, _ = make("cifar", 2, 2)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    rows = net.initial([3, 7, 5])
+    assert torch.equal(torch.get_rng_state(), state)  # PyTorch's own generator is left alone
+    torch.manual_seed(2)
+    again, _ = make("cifar", 2, 2)
+    assert torch.equal(again.initial([7])[0], rows[1])
+    assert torch.equal(again.initial([5, 3]), rows[[2, 0]])
+    assert not torch.equal(rows[0], rows[1])
+    more, _ = make("cifar", 2, 3, (4, 4, 4))  # more learners or tasks do not change those that were there
+    one, other = net.layout.views(rows[0]), more.layout.views(more.initial([3])[0])
+    for name in net.backbone_names:
+        assert torch.equal(one[name], other[name][:2])
+    assert torch.equal(one["head.weight"], other["head.weight"][:2])
+
+
+def test_first_weights_have_pytorchs_ranges() -> None:
+    """Uniform in +-1/sqrt(fan-in), weights and biases: PyTorch's default for convolutions and dense layers."""
+    net, hand = make("cifar", 8, 3, (5,) * 4)
+    p = hand.cut(net.initial([11])[0].double())
+    fans = {f"conv{i}": 9 * c for i, c in enumerate((3, 8, 8, 16, 16, 32), 1)} | {"dense1": 512, "head": 256}
+    for layer, fan in fans.items():
+        bound = fan**-0.5
+        for name in (f"{layer}.weight", f"{layer}.bias"):
+            values = p[name].flatten()
+            assert float(values.abs().max()) <= bound * (1 + 1e-6)
+            if len(values) > 500:
+                assert float(values.abs().max()) > 0.98 * bound
+                assert abs(float(values.std()) * 3**0.5 / bound - 1) < 0.06
+                assert abs(float(values.mean())) < 0.1 * bound
+            assert values.unique().numel() > 0.98 * len(values)
+
+
+# ---------------------------------------------------------------------- what is refused
+
+
+def test_batchnorm_is_refused() -> None:
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
+    with pytest.raises(ConfigError, match="GroupNorm"):
+        Net(backbone, (1, 8, 8), (2,))
+
+
+def test_groupnorm_is_understood() -> None:
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten())
+    net = Net(backbone, (1, 8, 8), (2,), learners=2, dtype=torch.float64)
+    row, x = net.initial([0])[0].double(), images("digits")
+    p = net.layout.views(row)
+    for k in range(2):
+        y = nn.functional.conv2d(x, p["0.weight"][k], p["0.bias"][k])
+        y = nn.functional.group_norm(y, 2, p["1.weight"][k], p["1.bias"][k]).relu().flatten(1)
+        torch.testing.assert_close(net._features(row, x, None)[k], y)
+
+
+def test_weights_that_nobody_can_draw_are_refused() -> None:
+    """A parameter of a module without reset_parameters would start as whatever the memory holds."""
+
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.scale = nn.Linear(64, 8), nn.Parameter(torch.ones(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.dense(x.flatten(1)) * self.scale
+
+    with pytest.raises(ConfigError, match="scale"):
+        Net(Scaled(), (1, 8, 8), (2,)).initial([0])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"learners": 0}, "learners"), ({"learners": -2}, "learners"), ({"diversity": "some"}, "diversity")],
+)
+def test_impossible_networks_are_refused(options: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Net(digits_mlp(4), (1, 8, 8), (2,), **options)  # type: ignore[arg-type]
+
+
+def test_features_must_be_vectors() -> None:
+    with pytest.raises(ConfigError, match="Flatten"):
+        Net(nn.Sequential(nn.Conv2d(1, 4, 3)), (1, 8, 8), (2,))

@@ -1,0 +1,208 @@
+"""Importances against loops over batches and samples in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError
+from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_published, mas, si
+from kenyon.methods import Method
+from kenyon.nets import digits_mlp
+from kenyon.penalties import StabilityProtection
+from kenyon.random import Purpose, random_bytes
+from kenyon.streams import Stream
+from kenyon.train import Trainer, Training
+from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
+
+WIDTH = 5
+# Two full batches and a partial one; a single full one; less than one.
+STREAMS = [hand_stream([47, 9], seed=0), hand_stream([20, 9], seed=1), hand_stream([13, 9], seed=2)]
+
+
+def measured(
+    importance: GradientImportance, streams: Sequence[Stream], K: int, backbone: nn.Module
+) -> tuple[Trainer, Tensor]:
+    """Importance of the first weights for the first task, by the trainer."""
+    method = Method(importance, (StabilityProtection(1.0),))
+    trainer = make_trainer(method, streams, Training(epochs=1, batch=16), backbone=backbone, learners=K)
+    trainer._enter_phase()
+    trainer._measure(importance, trainer.theta, Purpose.IMPORTANCE)
+    return trainer, trainer.estimate.double()
+
+
+def gradient(hand: Hand, row: Tensor, loss: str, x: Tensor, y: Tensor, keep: list[list[Tensor]] | None) -> Tensor:
+    leaf = row.clone().requires_grad_()
+    logits, _ = hand.logits(leaf, x, 0, keep)
+    if loss == "mean cross-entropy":
+        value = sum(-logits[i].log_softmax(0)[y[i]] for i in range(len(y))) / len(y)
+    else:  # sum over the batch of the L2 norm of the logits
+        value = sum((logits[i] ** 2).sum().sqrt() for i in range(len(y)))
+    return torch.autograd.grad(value, leaf)[0][: hand.protected]
+
+
+def by_hand(
+    name: str, hand: Hand, row: Tensor, stream: Stream, masks: list[list[list[Tensor]]] | None = None
+) -> Tensor:
+    split = stream.tasks[0].train
+    x, y, N = normalised(split, stream), split.labels, len(split)
+    total = torch.zeros(hand.protected, dtype=torch.float64)
+    size = 1 if name == "fisher_exact" else 20
+    for b, start in enumerate(range(0, N, size)):
+        some = slice(start, min(start + size, N))
+        n = len(y[some])
+        keep = None if masks is None else [[m[:n] for m in mine] for mine in masks[b]]
+        if name == "fisher_published":  # 20 g_b^2 / N, for the last, partial batch as well
+            total += 20 * gradient(hand, row, "mean cross-entropy", x[some], y[some], keep) ** 2 / N
+        elif name == "fisher_exact":  # g_n^2 / N
+            total += gradient(hand, row, "mean cross-entropy", x[some], y[some], keep) ** 2 / N
+        else:  # |g_b| / N
+            total += gradient(hand, row, "norms", x[some], y[some], keep).abs() / N
+    return total
+
+
+def assert_close(ours: Tensor, expected: Tensor) -> None:
+    assert expected.count_nonzero() > len(expected) / 4
+    torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-5 * float(expected.max()))
+
+
+MAKE = {"fisher_published": fisher_published, "fisher_exact": fisher_exact, "mas": mas}
+
+
+@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("K", [1, 3])
+def test_without_dropout(name: str, K: int) -> None:
+    """Three runs of different sizes in one fleet, each against its own loops."""
+    hand = Hand(DigitsLearner(WIDTH), K, (2, 2))
+    trainer, ours = measured(MAKE[name](), STREAMS, K, plain_mlp(WIDTH))
+    for run, stream in enumerate(STREAMS):
+        assert_close(ours[run], by_hand(name, hand, trainer.theta[run].double(), stream))
+
+
+@pytest.mark.parametrize("name", ["fisher_published", "mas"])
+def test_with_dropout(name: str) -> None:
+    """Training mode: the masks come from the run's own noise for this pass, batch by batch."""
+    K = 3
+    hand = Hand(DigitsLearner(WIDTH), K, (2, 2))
+    trainer, ours = measured(MAKE[name](), STREAMS, K, digits_mlp(WIDTH))
+    for run, stream in enumerate(STREAMS):
+        masks = []
+        for batch in range(3):
+            noise = random_bytes(trainer.keys, torch.tensor([batch]), 20 * 96)[run].view(20, 96)
+            masks.append([[(noise[:, 32 * k : 32 * (k + 1)] >= 64).double() * 256 / 192] for k in range(K)])
+        row = trainer.theta[run].double()
+        assert_close(ours[run], by_hand(name, hand, row, stream, masks))
+        assert not torch.allclose(ours[run], by_hand(name, hand, row, stream), rtol=0.05)
+
+
+def test_the_exact_fisher_has_no_dropout() -> None:
+    hand = Hand(DigitsLearner(WIDTH), 2, (2, 2))
+    trainer, ours = measured(fisher_exact(), STREAMS[1:], 2, digits_mlp(WIDTH))
+    for run, stream in enumerate(STREAMS[1:]):
+        assert_close(ours[run], by_hand("fisher_exact", hand, trainer.theta[run].double(), stream))
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_classes_that_are_not_there_do_not_count(name: str) -> None:
+    """The first task has 2 classes, the second 5: the first is measured as if there were no other."""
+    counts = (2, 5)
+    streams = [hand_stream([31, 20], seed=3, classes=counts)]
+    hand = Hand(DigitsLearner(WIDTH), 1, counts)
+    trainer, ours = measured(MAKE[name](), streams, 1, plain_mlp(WIDTH))
+    assert_close(ours[0], by_hand(name, hand, trainer.theta[0].double(), streams[0]))
+
+
+def test_measuring_again_gives_the_same() -> None:
+    trainer, ours = measured(fisher_published(), STREAMS, 2, digits_mlp(WIDTH))
+    before = trainer.theta.clone()
+    trainer._measure(fisher_published(), trainer.theta, Purpose.IMPORTANCE)
+    assert torch.equal(trainer.estimate.double(), ours)
+    assert torch.equal(trainer.theta, before)
+
+
+# ---------------------------------------------------------------------- along the way
+
+
+@pytest.mark.parametrize("batch", [16, 60])
+def test_synaptic_intelligence_along_a_training(batch: int) -> None:
+    """omega += sum over steps of -g * (theta_after - theta_before), / ((theta_end - theta_start)^2 + 0.01).
+
+    Gradients are computed anew in float64 from the batches the loader shows, with all that is in the loss.
+    """
+    lam, streams = 30.0, [hand_stream([47, 35], seed=4)]
+    hand = Hand(DigitsLearner(WIDTH), 1, (2, 2))
+    method = Method(si(), (StabilityProtection(lam, factor=1.0),))
+    training = Training(epochs=4, batch=batch, rate=0.02, patience=2)
+    trainer = make_trainer(method, streams, training, backbone=plain_mlp(WIDTH))
+    start = trainer.theta[0].double()
+    importance, anchor = torch.zeros(2, hand.protected, dtype=torch.float64)
+    anchor = start[: hand.protected].clone()
+    path = torch.zeros(hand.protected, dtype=torch.float64)
+    step = trainer._step
+
+    def watched() -> None:
+        nonlocal path
+        at, before = trainer.position, trainer.theta[0].double()
+        index = trainer.loader.index[0, trainer.loader.step][0][trainer.loader.valid[0, trainer.loader.step][0] > 0]
+        split, task = streams[0].tasks[at.phase].train, at.phase
+        where = [(split.index == i).nonzero().item() for i in index]
+        x, y = normalised(split, streams[0])[where], split.labels[where]
+        row = before.clone().requires_grad_()
+        loss = F.cross_entropy(hand.logits(row, x, task)[0], y)
+        if at.phase > 0:
+            loss = loss + lam * (importance * (row[: hand.protected] - anchor) ** 2).sum()
+        g = torch.autograd.grad(loss, row)[0][: hand.protected]
+        step()
+        path -= g * (trainer.theta[0].double() - before)[: hand.protected]
+
+    watched.__name__ = "_step"
+    trainer._step = watched  # type: ignore[method-assign]
+    finish = trainer._finish_phase
+
+    def finished() -> None:
+        nonlocal importance, anchor, path
+        finish()
+        end = trainer.theta[0].double()[: hand.protected]
+        importance = importance + path / ((end - anchor) ** 2 + 0.01)
+        anchor, path = end, torch.zeros_like(path)
+        torch.testing.assert_close(
+            trainer.importance[0].double(), importance, rtol=1e-3, atol=1e-4 * float(importance.abs().max())
+        )
+        assert torch.equal(trainer.anchor[0].double(), anchor)
+
+    trainer._finish_phase = finished  # type: ignore[method-assign]
+    trainer.run()
+    assert importance.count_nonzero() > len(importance) / 4
+
+
+# ---------------------------------------------------------------------- over tasks
+
+
+def test_running_average() -> None:
+    """F <- (F_t + t F) / (t + 1) with t the number of tasks before: in the end the mean of all."""
+    tasks = [torch.tensor([3.0, 0.0]), torch.tensor([5.0, 6.0]), torch.tensor([1.0, 3.0])]
+    F_ = torch.zeros(2)
+    for t, new in enumerate(tasks):
+        F_ = accumulated(F_, new, t, "average")
+    torch.testing.assert_close(F_, torch.tensor([(3 + 5 + 1) / 3, (0 + 6 + 3) / 3]))
+
+
+def test_plain_sum() -> None:
+    F_ = torch.tensor([2.0])
+    for t in range(3):
+        F_ = accumulated(F_, torch.tensor([float(t + 1)]), t, "sum")
+    assert F_.tolist() == [2.0 + 1 + 2 + 3]
+
+
+def test_unknown_accumulation_is_refused() -> None:
+    with pytest.raises(ConfigError, match="often"):
+        accumulated(torch.zeros(1), torch.zeros(1), 0, "often")  # type: ignore[arg-type]
+
+
+def test_published_defaults() -> None:
+    assert (fisher_published().accumulate, fisher_exact().accumulate) == ("average", "sum")
+    assert (mas().accumulate, si().accumulate, si().damping) == ("sum", "sum", 0.01)
