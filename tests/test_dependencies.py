@@ -13,12 +13,13 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "random"}
+BASE = {"errors", "version", "hashing", "random"}
 DATA = BASE | {"data", "streams"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
-    "random": set(),
+    "hashing": set(),
+    "random": {"hashing"},
     "metrics": {"errors"},
     "data": BASE,
     "streams": BASE | {"data"},
@@ -29,7 +30,8 @@ ALLOWED = {
     "train": DATA | {"nets", "importance", "penalties", "methods", "metrics"},
     "experiments": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train"},
     "report": BASE | {"methods", "metrics", "experiments"},
-    "cli": DATA | {"methods", "metrics", "experiments", "report"},
+    "cli": DATA | {"methods", "metrics", "train", "experiments", "report"},
+    "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
     "": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train", "experiments", "report"},
 }
