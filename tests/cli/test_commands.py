@@ -193,3 +193,18 @@ def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_pat
     (folder / "state-00000000.safetensors").write_bytes(b"not a state")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
     assert said.code == 1 and "state-00000000" in said.err
+
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_stream.py"
+
+
+def test_a_users_own_file_is_a_benchmark(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    words = ["run", EXAMPLE, "-m", "ewc,caf-ewc", "--seeds", 2, "--out", tmp_path, *SMALL]
+    for _ in range(2):  # again: nothing is trained
+        said = kenyon(*words)
+        assert said.code == 0, said.err
+        assert (tmp_path / "own-stream" / "ewc" / "result.json").is_file()
+    empty = tmp_path / "empty.py"
+    empty.write_text("1 / 0")
+    assert "ZeroDivisionError" in kenyon("run", empty).err
+    assert "no file" in kenyon("run", tmp_path / "missing.py").err

@@ -43,7 +43,9 @@ def options(
 
 @app.command()
 def run(
-    benchmark: Annotated[str, typer.Argument(help="See `kenyon list benchmarks`.")] = "digits",
+    benchmark: Annotated[
+        str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py.")
+    ] = "digits",
     method: Annotated[
         str, typer.Option("--method", "-m", help="One or several, with commas. See `kenyon list methods`.")
     ] = "finetune,ewc,caf-ewc",

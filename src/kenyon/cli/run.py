@@ -16,7 +16,7 @@ from rich.console import Console
 
 from kenyon.cli.progress import RunProgress
 from kenyon.errors import ConfigError
-from kenyon.experiments import execute, find_benchmark, parse_settings, plan
+from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
 from kenyon.report.figures import draw_results
@@ -39,6 +39,8 @@ def run_command(
     as_json: bool,
 ) -> None:
     started = time.monotonic()
+    if benchmark.endswith(".py"):
+        benchmark = load_benchmark_file(Path(benchmark))
     find_benchmark(benchmark)
     names = [name.strip() for name in methods.split(",") if name.strip()]
     for name in names:

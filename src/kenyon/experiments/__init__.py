@@ -1,6 +1,6 @@
 """Benchmarks with their published configurations, and how they are run."""
 
-from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark, find_benchmark
+from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark, benchmark, find_benchmark, load_benchmark_file
 from kenyon.experiments.config import Config, configure, parse_settings
 from kenyon.experiments.results import Result, Run
 from kenyon.experiments.runner import Plan, Progress, execute, plan, run
@@ -13,9 +13,11 @@ __all__ = [
     "Progress",
     "Result",
     "Run",
+    "benchmark",
     "configure",
     "execute",
     "find_benchmark",
+    "load_benchmark_file",
     "parse_settings",
     "plan",
     "run",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
-from kenyon.errors import unknown
+from kenyon.errors import ConfigError, KenyonError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.nets import Backbone, Net, cifar_cnn, digits_mlp
-from kenyon.streams import SourceSpec, find_source
+from kenyon.streams import SourceSpec, find_source, register
+from kenyon.streams.catalog import Loader
 from kenyon.train.regime import Training
 
 
@@ -64,6 +68,51 @@ BENCHMARKS: dict[str, Benchmark] = {
         ),
     )
 }
+
+
+def benchmark(
+    *,
+    class_counts: tuple[int, ...],
+    shape: tuple[int, int, int],
+    backbone: Backbone,
+    width: int,
+    training: Training | None = None,
+    hyperparameters: Mapping[str, Mapping[str, float]] | None = None,
+) -> Callable[[Loader], Loader]:
+    """Make a benchmark of a function that reads a source: all a user's own file needs.
+
+    `kenyon run my_stream.py` then runs it. Methods without hyper-parameters here take theirs from `--set`.
+    """
+
+    def add(load: Loader) -> Loader:
+        register(class_counts=class_counts, shape=shape)(load)
+        name = load.__name__.replace("_", "-")
+        BENCHMARKS[name] = Benchmark(name, backbone, width, training or Training(), hyperparameters or {})
+        return load
+
+    return add
+
+
+def load_benchmark_file(path: Path) -> str:
+    """Import a user's file and give the name of the benchmark in it."""
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}. Give a benchmark's name, or a file that defines one.")
+    before = dict(BENCHMARKS)
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except KenyonError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+    new = [name for name, bench in BENCHMARKS.items() if before.get(name) is not bench]
+    if len(new) != 1:
+        found = ", ".join(new) or "none"
+        raise ConfigError(f"{path} must define one function with @benchmark(...); it defines {found}.")
+    return new[0]
 
 
 def find_benchmark(name: str) -> Benchmark:
