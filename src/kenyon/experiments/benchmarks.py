@@ -58,8 +58,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "digits",
             digits_mlp,
-            width=16,
-            training=Training(epochs=20, batch=32, rate=1e-3),
+            width=32,
+            training=Training(epochs=20, batch=16, rate=1e-2),
             hyperparameters=HYPERPARAMETERS["digits"],
         ),
         *(

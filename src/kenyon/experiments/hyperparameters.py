@@ -41,7 +41,7 @@ def _family(
 
 
 HYPERPARAMETERS: dict[str, dict[str, Values]] = {
-    "digits": _family(1e4, 10, 10, (1e4, 1e-6, 0.02), (10, 1e-6, 0.02)),
+    "digits": _family(1e6, 10, 10, (1e6, 1e-6, 0.02), (10, 1e-6, 0.02)),
     "s-cifar-100": _family(25000, 16, 10, (10000, 1e-8, 0.01), (8, 1e-8, 0.02)),
     "r-cifar-100": _family(25000, 4, 10, (10000, 1e-8, 0.02), (4, 1e-8, 0.02)),
     "r-cifar-10-100": _family(25000, 4, 8, (10000, 1e-8, 0.02), (8, 1e-8, 0.02)),

@@ -78,8 +78,7 @@ class Trainer:
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
-        self.estimators = self._estimators()
-        sizes = {e.batch for e in self.estimators}
+        sizes = {importance.batch for importance in self._measured()}
         self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint) for n in sizes}
         self.gradient, self.loss, self.validation_loss = zeros(R, P), zeros(R), zeros(R)
         self.estimate, self.train_sizes = zeros(R, Pp), zeros(R)
@@ -291,7 +290,8 @@ class Trainer:
 
     # ------------------------------------------------------------------ importance
 
-    def _estimators(self) -> list[GradientImportance]:
+    def _measured(self) -> list[GradientImportance]:
+        """The importances that `_measure` will be asked for."""
         own = [self.method.importance] if isinstance(self.method.importance, GradientImportance) else []
         return own + ([fisher_published()] if self.method.expands else [])
 

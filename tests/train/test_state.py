@@ -1,0 +1,56 @@
+"""Files that are there whole or not at all, and states that are named when they are damaged."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from kenyon.errors import ResultsError
+from kenyon.train.state import Position, load_state, save_state, write_atomically
+
+
+def test_a_full_disk_is_told_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "result.json"
+    write_atomically(path, b"before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResultsError, match="No space left") as told:
+        write_atomically(path, b"after")
+    assert str(path) in str(told.value) and "--out" in str(told.value)
+    assert path.read_bytes() == b"before"
+    assert [p.name for p in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "state", {"theta": torch.randn(2, 5), "steps": torch.arange(2)}
+    where = Position(phase=1, epoch=3, seconds=1.5, diverged=[None, [0, 2]], records=[{"accuracy": [[1.0, 2.0]]}])
+    save_state(path, tensors, where, "mine")
+    empty = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    assert load_state(path, empty, "mine") == where
+    assert all(torch.equal(empty[name], tensors[name]) for name in tensors)
+
+
+@pytest.mark.parametrize("cut", [0, 4, 40, 200, -1])
+def test_a_truncated_state_is_named(tmp_path: Path, cut: int) -> None:
+    path, tensors = tmp_path / "state", {"theta": torch.randn(2, 50)}
+    save_state(path, tensors, Position(diverged=[None]), "mine")
+    path.write_bytes(path.read_bytes()[:cut])
+    with pytest.raises(ResultsError, match=str(path)):
+        load_state(path, tensors, "mine")
+
+
+def test_a_foreign_state_is_refused(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "state", {"theta": torch.randn(2, 5)}
+    save_state(path, tensors, Position(diverged=[None]), "mine")
+    for others, identity in ((tensors, "yours"), ({"phi": torch.zeros(2, 5)}, "mine")):
+        with pytest.raises(ResultsError, match=str(path)):
+            load_state(path, others, identity)
+    with pytest.raises(ResultsError, match=str(path)):
+        load_state(path, {"theta": torch.zeros(3, 7)}, "mine")
