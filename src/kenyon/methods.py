@@ -129,6 +129,20 @@ def _divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
     return Divergence(gamma, _adaptive("afs", afs), form)
 
 
+def _caf(
+    importance: Importance,
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    gamma: Strength,
+    af1: Adapt,
+    afs: Adapt,
+    afs_form: Form,
+) -> Method:
+    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
+    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
+    return Method(importance, penalties, multi=True)
+
+
 @method
 def finetune() -> Method:
     """Train on task after task and protect nothing."""
@@ -212,9 +226,7 @@ def caf_ewc(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
-    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
-    return Method(_fisher(fisher, None), penalties, multi=True)
+    return _caf(_fisher(fisher, None), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
 
 
 @method
@@ -227,6 +239,4 @@ def caf_mas(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
-    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
-    return Method(mas_importance(), penalties, multi=True)
+    return _caf(mas_importance(), lambda_sp, lambda_af, gamma, af1, afs, afs_form)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +9,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from safetensors.torch import save as to_bytes
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, configure, settings
-from kenyon.experiments.results import FleetOrigin, Result, Run
+from kenyon.experiments.harvest import origin_of, runs_of, weights_of
+from kenyon.experiments.results import Result
 from kenyon.experiments.store import MethodFolder
 from kenyon.nets import Net
 from kenyon.streams import Source
 from kenyon.train import Trainer, choose_device
 from kenyon.train.device import cpu_threads
-from kenyon.train.state import Position, load_state, save_state, write_atomically
-from kenyon.version import __version__
+from kenyon.train.state import load_state, save_state, write_atomically
 
 REFERENCE = "random-init"  # what forward transfer is measured against
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
@@ -241,70 +238,14 @@ def _train_fleet(
     progress.fleet_ends(at.seconds)
     for number, seed in enumerate(seeds):
         if at.diverged[number] is None:
-            write_atomically(folder.weights_path(seed), _weights(trainer, number))
+            write_atomically(folder.weights_path(seed), weights_of(trainer, number))
     result = Result(
         config.as_dict(),
         trainer.net.parameter_count,
-        sorted([*(before.runs if before else []), *_runs(trainer)], key=lambda run: run.seed),
-        [*(before.fleets if before else []), _origin(trainer, seeds)],
+        sorted([*(before.runs if before else []), *runs_of(trainer)], key=lambda run: run.seed),
+        [*(before.fleets if before else []), origin_of(trainer, seeds)],
         before.alone if before else {},
     )
     folder.save(result)
     state.unlink(missing_ok=True)
     return result
-
-
-def _runs(trainer: Trainer) -> list[Run]:
-    at: Position = trainer.position
-
-    def column(record: dict[str, Any], name: str, number: int) -> Any:
-        return _rounded(record[name][number])
-
-    runs = []
-    for number, stream in enumerate(trainer.fleet.streams):
-        T, K = trainer.fleet.tasks, trainer.net.learners
-        nothing: dict[str, Any] = {
-            "own_accuracy": {number: [[float("nan")] * K] * T},
-            "cosine": {number: [float("nan")] * T},
-            "euclidean": {number: [float("nan")] * T},
-        }
-        last = at.records[-1] if at.records else nothing
-        runs.append(
-            Run(
-                seed=stream.seed,
-                accuracy=[column(record, "accuracy", number) for record in at.records],
-                own_accuracy=column(last, "own_accuracy", number),
-                cosine=column(last, "cosine", number),
-                euclidean=column(last, "euclidean", number),
-                tasks=[task.name for task in stream.tasks],
-                diverged=at.diverged[number],
-            )
-        )
-    return runs
-
-
-def _rounded(value: Any) -> Any:
-    return [_rounded(v) for v in value] if isinstance(value, list) else round(value, 4)
-
-
-def _origin(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
-    device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "cpu"
-    return FleetOrigin(
-        seeds=list(seeds),
-        seconds=round(trainer.position.seconds, 2),
-        device=device,
-        precision=str(trainer.net.dtype).removeprefix("torch."),
-        versions={
-            "kenyon": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "platform": platform.platform(terse=True),
-        },
-        finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-    )
-
-
-def _weights(trainer: Trainer, number: int) -> bytes:
-    """One run's final weights by name; a learner's have a leading learner axis."""
-    views = trainer.net.layout.views(trainer.theta[number].cpu())
-    return to_bytes({name: view.contiguous() for name, view in views.items()})
