@@ -50,17 +50,17 @@ class CifarLearner(nn.Module):
 
 
 class DigitsLearner(nn.Module):
-    features = 32
-    drops = (0.25,)
+    features = 128
+    drops = (0.25, 0.5)
 
     def __init__(self, width: int, smooth: bool = False) -> None:
         super().__init__()
         self.dense1 = nn.Linear(64, width)
-        self.dense2 = nn.Linear(width, 32)
+        self.dense2 = nn.Linear(width, 128)
         self.act = torch.tanh if smooth else torch.relu
 
-    def forward(self, x: Tensor, keep: Sequence[Tensor | float] = (1.0,)) -> Tensor:
-        return self.act(self.dense2(self.act(self.dense1(x.reshape(len(x), -1))))) * keep[0]
+    def forward(self, x: Tensor, keep: Sequence[Tensor | float] = (1.0, 1.0)) -> Tensor:
+        return self.act(self.dense2(self.act(self.dense1(x.reshape(len(x), -1))) * keep[0])) * keep[1]
 
 
 class Hand:
@@ -159,7 +159,7 @@ def plain_mlp(width: int, smooth: bool = False) -> nn.Module:
             flatten=nn.Flatten(),
             dense1=nn.Linear(64, width),
             relu1=act(),
-            dense2=nn.Linear(width, 32),
+            dense2=nn.Linear(width, 128),
             relu2=act(),
         )
     )

@@ -92,8 +92,18 @@ def test_with_dropout(name: str) -> None:
     for run, stream in enumerate(STREAMS):
         masks = []
         for batch in range(3):
-            noise = random_bytes(trainer.keys, torch.tensor([batch]), 20 * 96)[run].view(20, 96)
-            masks.append([[(noise[:, 32 * k : 32 * (k + 1)] >= 64).double() * 256 / 192] for k in range(K)])
+            # First 20 samples x 16 bytes for the K * WIDTH hidden units, then 20 x 384 for the K * 128 features.
+            noise = random_bytes(trainer.keys, torch.tensor([batch]), 20 * (16 + 384))[run]
+            hidden, last = noise[: 20 * 16].view(20, 16), noise[20 * 16 :].view(20, 384)
+            masks.append(
+                [
+                    [
+                        (hidden[:, WIDTH * k : WIDTH * (k + 1)] >= 64).double() * 256 / 192,
+                        (last[:, 128 * k : 128 * (k + 1)] >= 128).double() * 2,
+                    ]
+                    for k in range(K)
+                ]
+            )
         row = trainer.theta[run].double()
         assert_close(ours[run], by_hand(name, hand, row, stream, masks))
         assert not torch.allclose(ours[run], by_hand(name, hand, row, stream), rtol=0.05)

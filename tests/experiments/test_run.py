@@ -111,7 +111,7 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
 
 def configured_parameters(name: str, K: int, classes: int, w: int) -> int:
     if name == "digits":
-        return K * (64 * w + w + w * 32 + 32) + 2 * 33 * classes
+        return K * (64 * w + w + w * 128 + 128) + 2 * 129 * classes
     pairs = [(3, w), (w, w), (w, 2 * w), (2 * w, 2 * w), (2 * w, 4 * w), (4 * w, 4 * w)]
     return K * (sum(9 * i * o + o for i, o in pairs) + 64 * w * 256 + 256) + 2 * 257 * classes
 

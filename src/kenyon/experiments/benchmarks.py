@@ -58,8 +58,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         Benchmark(
             "digits",
             digits_mlp,
-            width=32,
-            training=Training(epochs=20, batch=16, rate=1e-2),
+            width=16,
+            training=Training(epochs=40, batch=16, rate=1e-2, validation=0.2),
             hyperparameters=HYPERPARAMETERS["digits"],
         ),
         *(

@@ -57,7 +57,7 @@ def digits_mlp(width: int, learners: int = 1) -> nn.Module:
             dense1=nn.Linear(64, width),
             relu1=nn.ReLU(),
             drop1=nn.Dropout(0.25),
-            dense2=nn.Linear(width, 64),
+            dense2=nn.Linear(width, 128),
             relu2=nn.ReLU(),
             drop2=nn.Dropout(0.5),
         )
