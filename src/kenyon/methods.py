@@ -180,39 +180,43 @@ def si(lambda_sp: Strength) -> Method:
 
 
 @method
-def ewc_af1(lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published") -> Method:
+def ewc_af1(
+    lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
-    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
-def ewc_af2(lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published") -> Method:
+def ewc_af2(
+    lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
-    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
 
 
 @method
-def mas_af1(lambda_sp: Strength, lambda_af: Strength) -> Method:
+def mas_af1(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
     """MAS with active forgetting AF-1."""
-    return Method(mas_importance(), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
-def mas_af2(lambda_sp: Strength, lambda_af: Strength) -> Method:
+def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
     """MAS with active forgetting AF-2."""
-    return Method(mas_importance(), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
 
 
 @method
-def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published") -> Method:
+def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Multiple continual learners on EWC, without active forgetting."""
-    return Method(_fisher(fisher, None), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
-def mcl_mas(lambda_sp: Strength) -> Method:
+def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
     """Multiple continual learners on MAS, without active forgetting."""
-    return Method(mas_importance(), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -221,12 +225,13 @@ def caf_ewc(
     lambda_af: Strength,
     gamma: Strength,
     fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    return _caf(_fisher(fisher, None), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(_fisher(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
 
 
 @method
@@ -234,9 +239,10 @@ def caf_mas(
     lambda_sp: Strength,
     lambda_af: Strength,
     gamma: Strength,
+    accumulate: Accumulate = "sum",
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    return _caf(mas_importance(), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(mas_importance(accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)

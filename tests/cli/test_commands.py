@@ -208,3 +208,13 @@ def test_a_users_own_file_is_a_benchmark(kenyon: Callable[..., Said], tmp_path: 
     empty.write_text("1 / 0")
     assert "ZeroDivisionError" in kenyon("run", empty).err
     assert "no file" in kenyon("run", tmp_path / "missing.py").err
+
+
+def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("run", "-m", "finetune", "--seeds", 2, "--out", tmp_path, *SMALL, "--set", "rate=1e20", "--json")
+    assert said.code == 1 and "seed 1 stopped" in said.err and "No run stayed finite" in said.err
+    finetune = json.loads(said.out.splitlines()[-1])["methods"]["finetune"]
+    assert finetune["aac"] is None and finetune["diverged"] == [0, 1]
+    for form in ([], ["--json"], ["--markdown"]):
+        assert kenyon("show", tmp_path, *form).code == 0
+    assert kenyon("show", tmp_path / "digits" / "finetune").code == 0

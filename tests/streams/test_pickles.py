@@ -108,7 +108,7 @@ class Calls:
 @pytest.mark.parametrize(
     "evil",
     [
-        Calls(os.system, "touch /tmp/kenyon-was-here"),
+        Calls(os.system, "touch kenyon-was-here"),
         Calls(eval, "1 + 1"),
         Calls(getattr, {}, "keys"),
         np.array([Calls(os.system, "true"), None], dtype=object),

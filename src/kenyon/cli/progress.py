@@ -64,7 +64,7 @@ class RunProgress:
                 self.fallen.add(run)
                 self.console.print(
                     f"[yellow]{self.name}: seed {trainer.fleet.seeds[run]} stopped: its loss was no longer finite in "
-                    f"task {place[0] + 1}, epoch {place[1]}. The other runs go on.[/]",
+                    f"task {place[0] + 1}, epoch {place[1] + 1}. {'The others go on.' if trainer.live else ''}[/]",
                     soft_wrap=True,
                 )
         if self.console.is_terminal and self.bar is not None:

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from kenyon.cli.progress import RunProgress
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
@@ -81,6 +81,10 @@ def run_command(
     if as_json:
         where = torch.cuda.get_device_name(asked.device) if asked.device.type == "cuda" else "cpu"
         print(json.dumps(plain(results_json(results, time.monotonic() - started, where)), allow_nan=False))
+    if not any(result.complete_runs for result in results.values()):
+        raise ResultsError(
+            "No run stayed finite. Lower the learning rate (--set rate=...) or the strengths, in a new --out."
+        )
 
 
 def parse_seeds(text: str) -> int | list[int]:

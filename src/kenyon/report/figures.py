@@ -52,7 +52,8 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
         _bar(right, number, result, colour)
     left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
     left.xaxis.get_major_locator().set_params(integer=True)
-    left.legend(frameon=False, fontsize=9)
+    if drawn:
+        left.legend(frameon=False, fontsize=9)
     right.set(ylabel="average accuracy in the end (%)")
     right.set_xticks(range(len(drawn)), list(drawn), rotation=30, ha="right")
     low = min((run.matrix[-1].mean() for r in drawn.values() for run in r.complete_runs), default=0.0)

@@ -26,7 +26,7 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
         key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name),
     )
     means = {name: aac.mean for name in names if (aac := results[name].aac) is not None and name != "joint"}
-    best = max(means, key=lambda name: means[name])
+    best = max(means, key=lambda name: means[name], default=None)
     head = ["method", "AAC % (measured)", "published", "BWT", "FWT", "runs", "parameters", "time"]
     lines = [f"**{benchmark}**", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for name in names:

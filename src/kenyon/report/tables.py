@@ -26,7 +26,8 @@ def results_table(results: Mapping[str, Result]) -> Table:
     first = next(iter(results.values()))
     published = ACCURACY.get(first.benchmark, {}) if _full(results) else {}
     table = Table(
-        title=f"{first.benchmark}: {first.config['tasks']} tasks, {len(first.runs)} runs, mean ± standard error",
+        title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
+        "mean ± standard error",
         caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
         "Cos: diversity of the learners' predictions.",
         title_justify="left",
@@ -53,6 +54,10 @@ def results_table(results: Mapping[str, Result]) -> Table:
             cells.append(f"{published[name]:.2f}" if name in published else "-")
         table.add_row(*cells, style="bold" if name == best and len(finals) > 1 else None)
     return table
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _full(results: Mapping[str, Result]) -> bool:
