@@ -70,21 +70,23 @@ def run_command(
             sys.exit(130)
 
     folder = out / benchmark
-    figure = draw_results(results, folder / "figure.png")
     spoken = told if as_json else Console()
     spoken.print(results_table(results))
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
         if fallen:
             spoken.print(f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite.")
-    spoken.print(f"Saved in {folder} (result.json a method), drawn in {figure}", highlight=False, soft_wrap=True)
+    spoken.print(f"Saved in {folder} (result.json a method).", highlight=False, soft_wrap=True)
     if as_json:
         where = torch.cuda.get_device_name(asked.device) if asked.device.type == "cuda" else "cpu"
         print(json.dumps(plain(results_json(results, time.monotonic() - started, where)), allow_nan=False))
+    # What may still go wrong comes last, when everything computed has been told.
     if not any(result.complete_runs for result in results.values()):
         raise ResultsError(
             "No run stayed finite. Lower the learning rate (--set rate=...) or the strengths, in a new --out."
         )
+    figure = draw_results(results, folder / "figure.png")
+    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
 
 
 def parse_seeds(text: str) -> int | list[int]:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, plain
+from kenyon.experiments.runner import REFERENCE
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
 
@@ -28,7 +29,9 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
         return
     console = Console()
     for methods in results.values():
-        console.print(results_table(methods))
+        # The reference for FWT has no average accuracy worth showing, unless it is all there is.
+        shown = {name: r for name, r in methods.items() if name != REFERENCE} or methods
+        console.print(results_table(shown))
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
 

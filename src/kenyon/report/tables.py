@@ -40,8 +40,6 @@ def results_table(results: Mapping[str, Result]) -> Table:
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and name not in ("joint", "random-init")}
     best = max(finals, key=lambda name: finals[name]) if finals else None
     for name, r in results.items():
-        if name == "random-init" and len(results) > 1:
-            continue  # a reference for FWT: its own average means nothing
         cells = [
             name,
             pm(r.aac),
