@@ -100,8 +100,9 @@ def test_list_and_show(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     assert {"finetune", "joint", "random-init", "caf-ewc", "caf-mas", "ewc-af2"} <= {m["name"] for m in methods}
     assert "caf-ewc" in kenyon("list", "methods").out and "digits" in kenyon("list").out
 
-    kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL)
+    kenyon("run", "-m", "ewc,caf-ewc", "--seeds", 1, "--out", tmp_path, *SMALL)
     assert "digits" in kenyon("show", tmp_path).out
+    assert "learner 5" in kenyon("show", tmp_path / "digits" / "caf-ewc").out
     assert "lambda_sp" in kenyon("show", tmp_path / "digits" / "ewc" / "result.json").out
     assert json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]["ewc"]
 

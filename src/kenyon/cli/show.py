@@ -11,6 +11,7 @@ from rich.table import Table
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
+from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
 
@@ -64,13 +65,19 @@ def _details(console: Console, result: Result) -> None:
     if not runs:
         return
     mean = result.accuracy.mean(0)
-    table = Table(
-        title=f"Accuracy % of task (column) after task (row), mean of {len(runs)} runs", title_justify="left"
-    )
+    rows = {str(t + 1) if len(mean) > 1 else "all": row for t, row in enumerate(mean)}
+    console.print(_by_task(f"Accuracy % of task (column) after task (row), mean of {len(runs)} runs", rows, "{:.0f}"))
+    if result.config["architecture"]["learners"] > 1:
+        own = {f"learner {k + 1}": column for k, column in enumerate(result.expertise[0].T)}
+        title = f"Expertise of the learners in the end, seed {runs[0].seed}: accuracy minus the learners' mean"
+        console.print(_by_task(title, own, "{:+.0f}"))
+
+
+def _by_task(title: str, rows: dict[str, Array], form: str) -> Table:
+    table = Table(title=title, title_justify="left")
     table.add_column("")
-    for t in range(mean.shape[1]):
+    for t in range(len(next(iter(rows.values())))):
         table.add_column(str(t + 1), justify="right")
-    for t, row in enumerate(mean):
-        cells = [f"{v:.0f}" if i <= t or len(mean) == 1 else f"[dim]{v:.0f}[/]" for i, v in enumerate(row)]
-        table.add_row(str(t + 1) if len(mean) > 1 else "all", *cells)
-    console.print(table)
+    for name, row in rows.items():
+        table.add_row(name, *(form.format(value) for value in row))
+    return table

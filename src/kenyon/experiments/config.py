@@ -6,8 +6,6 @@ stand in one folder only if theirs are equal.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_args
@@ -45,16 +43,6 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    def flat(self) -> dict[str, Any]:
-        """All settings by the name that `--set` uses."""
-        nested = self.as_dict()
-        inner = {**nested.pop("training"), **nested.pop("architecture"), **nested.pop("hyper")}
-        return {**nested, **inner}
-
-    @property
-    def identity(self) -> str:
-        return hashlib.sha256(json.dumps(self.as_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def configure(

@@ -21,6 +21,7 @@ from kenyon.metrics import (
     Summary,
     average_accuracy,
     backward_transfer,
+    expertise,
     forward_transfer,
     learning_accuracy,
 )
@@ -112,6 +113,11 @@ class Result:
     @property
     def euclidean(self) -> Summary | None:
         return Summary.of([float(np.mean(run.euclidean)) for run in self.complete_runs])
+
+    @property
+    def expertise(self) -> Array:
+        """Each learner's accuracy minus the mean of the learners, in the end: (R, T, K)."""
+        return np.array([expertise(np.array(run.own_accuracy)) for run in self.complete_runs])
 
     @property
     def _sequential(self) -> list[Run]:

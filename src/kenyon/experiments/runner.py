@@ -118,15 +118,15 @@ def execute(
     raised. Doing the same again continues there.
     """
     progress = progress or Silent()
-    sources: dict[Path | None, Source] = {}
+    source: Source | None = None  # read only if something has to be trained
 
     def result_of(config: Config) -> Result:
+        nonlocal source
         folder = MethodFolder(plan.out, config)
         result = folder.result()
         for seeds in folder.fleets_to_train(plan.seeds, result):
-            if plan.data not in sources:
-                sources[plan.data] = find_benchmark(config.benchmark).source.load(plan.data)
-            result = _train_fleet(folder, config, sources[plan.data], seeds, plan, result, progress, stop)
+            source = source or find_benchmark(config.benchmark).source.load(plan.data)
+            result = _train_fleet(folder, config, source, seeds, plan, result, progress, stop)
         assert result is not None
         return result
 

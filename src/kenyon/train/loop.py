@@ -214,7 +214,8 @@ class Trainer:
 
     def _step(self) -> None:
         """One batch of every run: gradient of loss and penalties, then Adam."""
-        self._gradients(self.theta, self.loader, self._training_loss, own=bool(self.method.prediction_penalties))
+        own = any(penalty.needs_own for penalty in self.method.prediction_penalties)
+        self._gradients(self.theta, self.loader, self._training_loss, own=own)
         if self.method.parameter_penalties and not self.first_phase:
             theta = self.theta.detach().requires_grad_()
             penalty = self._penalty(theta)
