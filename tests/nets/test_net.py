@@ -237,3 +237,8 @@ def test_impossible_networks_are_refused(options: dict[str, object], named: str)
 def test_features_must_be_vectors() -> None:
     with pytest.raises(ConfigError, match="Flatten"):
         Net(nn.Sequential(nn.Conv2d(1, 4, 3)), (1, 8, 8), (2,))
+
+
+def test_dropout_of_everything_is_refused() -> None:
+    with pytest.raises(ConfigError, match="below 1"):
+        Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Dropout(1.0)), SHAPES["digits"], (2,))

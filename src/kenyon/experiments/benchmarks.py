@@ -98,16 +98,19 @@ def load_benchmark_file(path: Path) -> str:
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. Give a benchmark's name, or a file that defines one.")
     before = dict(BENCHMARKS)
-    spec = spec_from_file_location(path.stem, path)
+    name = f"kenyon_user_{path.stem}"  # never that of a real module, whatever the file is called
+    spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[path.stem] = module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except KenyonError:
         raise
     except Exception as error:
-        raise ConfigError(f"{path} cannot be imported: {type(error).__name__}: {error}.") from error
+        raise ConfigError(
+            f"{path} cannot be imported: {type(error).__name__}: {error}. Mend it and run again."
+        ) from error
     new = [name for name, bench in BENCHMARKS.items() if before.get(name) is not bench]
     if len(new) != 1:
         found = ", ".join(new) or "none"

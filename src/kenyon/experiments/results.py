@@ -189,7 +189,7 @@ def _summary_dict(summary: Summary | None) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN: null instead. Floats are cut to what was measured."""
+    """The same without NaN or infinity, which JSON does not have: null instead."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -14,6 +14,8 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
+
 ALIGN = 16  # channels of all learners together are padded to a multiple of this for the tensor cores
 
 
@@ -48,6 +50,8 @@ def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners:
     x = torch.zeros(1, *shape)
     for layer in copy.deepcopy(nn.Sequential(*layers)).to_empty(device="cpu"):
         if isinstance(layer, nn.Dropout):
+            if round(layer.p * 256) >= 256:
+                raise ConfigError(f"Dropout of {layer.p} leaves nothing. Choose a probability below 1.")
             sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1]))))
         else:
             x = layer(x)
