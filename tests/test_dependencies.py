@@ -13,13 +13,14 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random"}
+BASE = {"errors", "version", "hashing", "random", "passes"}
 DATA = BASE | {"data", "streams"}
 ALLOWED = {
     "errors": set(),
     "version": set(),
     "hashing": set(),
     "random": {"hashing"},
+    "passes": set(),
     "metrics": {"errors"},
     "data": BASE,
     "streams": BASE | {"data"},

@@ -24,19 +24,19 @@ def mix32(x: Tensor) -> Tensor:
     return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
 
 
-def keyed_words_plain(first: Tensor, second: Tensor, count: int) -> Tensor:
-    """Words (R, count) from two keys (R,) int32. Adding a key alone would make one stream a shifted copy of another:
-    hence two keyed rounds."""
-    counter = torch.arange(count, dtype=torch.int32, device=first.device)
+def keyed_words_plain(first: Tensor, second: Tensor, count: int, start: int = 0) -> Tensor:
+    """Words start..start+count-1 (R, count) from two keys (R,) int32. Adding a key alone would make one stream a
+    shifted copy of another: hence two keyed rounds."""
+    counter = torch.arange(start, start + count, dtype=torch.int32, device=first.device)
     return mix32(mix32(counter + first.unsqueeze(1)).bitwise_xor_(second.unsqueeze(1)))
 
 
-def keyed_words(first: Tensor, second: Tensor, count: int) -> Tensor:
+def keyed_words(first: Tensor, second: Tensor, count: int, start: int = 0) -> Tensor:
     """The same bits, by a kernel on a GPU."""
     if triton is None or not first.is_cuda:
-        return keyed_words_plain(first, second, count)
+        return keyed_words_plain(first, second, count, start)
     words = torch.empty((len(first), count), dtype=torch.int32, device=first.device)
-    _words[(-(-count // BLOCK), len(first))](first, second, words, count, BLOCK)
+    _words[(-(-count // BLOCK), len(first))](first, second, words, count, start, BLOCK)
     return words
 
 
@@ -52,8 +52,8 @@ def _mix(x: tensor) -> tensor:
 
 
 @_jit
-def _words(first: tensor, second: tensor, words: tensor, count: tensor, BLOCK: constexpr) -> None:
+def _words(first: tensor, second: tensor, words: tensor, count: tensor, start: tensor, BLOCK: constexpr) -> None:
     run = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = _mix(_mix(at + tl.load(first + run)) ^ tl.load(second + run))
+    x = _mix(_mix(at + start + tl.load(first + run)) ^ tl.load(second + run))
     tl.store(words + run.to(tl.int64) * count + at, x, mask=at < count)

@@ -29,17 +29,22 @@ from kenyon.errors import ConfigError
 from kenyon.nets.net import NO_CLASS
 
 Accumulate = Literal["average", "sum"]
-# (logits (B, C), labels (B,), valid (B,) 1 or 0) -> scalar
+# (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Of every sample, (..., B)."""
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
+
+
 def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    return (F.cross_entropy(logits, labels, reduction="none") * valid).sum() / valid.sum().clamp(min=1)
+    return (cross_entropy(logits, labels) * valid).sum(-1) / valid.sum(-1).clamp(min=1)
 
 
 def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
     present = logits.masked_fill(logits == NO_CLASS, 0.0)  # classes that a smaller task does not have
-    return (torch.linalg.vector_norm(present, dim=1) * valid).sum()
+    return (torch.linalg.vector_norm(present, dim=-1) * valid).sum(-1)
 
 
 @dataclass(frozen=True)

@@ -58,16 +58,23 @@ def expertise(own_accuracy: Array) -> Array:
 
 
 def prediction_diversity(p: Tensor) -> tuple[Tensor, Tensor]:
-    """Cos and Euc of K > 1 learners' predictions p (K, B, C), means over pairs and samples.
+    """Cos and Euc of K > 1 learners' predictions p (K, B, C), means over pairs and samples."""
+    cosine, euclidean = sample_diversity(p)
+    return cosine.mean(-1), euclidean.mean(-1)
+
+
+def sample_diversity(p: Tensor) -> tuple[Tensor, Tensor]:
+    """Cos and Euc of K > 1 learners' predictions p (..., K, B, C) for every sample, (..., B): means over pairs.
 
     Cos = 1 - mean_{i != j} p_i.p_j / (|p_i| |p_j|), Euc = mean_{i != j} |p_i - p_j|.
     """
-    K = len(p)
-    off = ~torch.eye(K, dtype=torch.bool, device=p.device)
-    unit = torch.nn.functional.normalize(p, dim=2)
-    cosine = torch.einsum("ibc,jbc->ijb", unit, unit)
-    distance = torch.linalg.vector_norm(p.unsqueeze(0) - p.unsqueeze(1), dim=3)  # (K, K, B)
-    return 1 - cosine[off].mean(), distance[off].mean()
+    K = p.shape[-3]
+    off = (~torch.eye(K, dtype=torch.bool, device=p.device)).unsqueeze(-1)
+    unit = torch.nn.functional.normalize(p, dim=-1)
+    cosine = torch.einsum("...ibc,...jbc->...ijb", unit, unit)
+    distance = torch.linalg.vector_norm(p.unsqueeze(-4) - p.unsqueeze(-3), dim=-1)  # (..., K, K, B)
+    pairs = K * (K - 1)
+    return 1 - (cosine * off).sum((-3, -2)) / pairs, (distance * off).sum((-3, -2)) / pairs
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """What a method adds to the loss of the current task.
 
-Two kinds. A parameter penalty looks at the weights of all runs at once and gives one value a run, (R,). A
-prediction penalty looks at what the learners of one run say of a batch. Strengths are numbers, or tensors (R,)
+Two kinds. A parameter penalty looks at the weights of all runs at once and gives one value a run, (R,); its gradient
+is known in closed form, as forces on the weights that the optimiser adds while it passes over them. A prediction
+penalty looks at what the learners of one run say of a batch. Strengths are numbers, or tensors (R,)
 when runs differ. A penalty may have parameters of its own ("learned"): they live in the runs' rows beside the
 weights, are drawn from N(0, 1) at the start of every task and trained by the same optimiser and loss.
 """
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.passes import group_squares
 
 if TYPE_CHECKING:
     from kenyon.nets import Net
@@ -37,13 +39,42 @@ class Weights:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a prediction penalty may look at, for one run and batch."""
+    """What a prediction penalty may look at, for one batch of one run, or of all with a leading run axis."""
 
-    log_p: Tensor  # (B, C), all learners together
-    own_log_p: Tensor | None  # (K, B, C), each learner alone; only when `needs_own`
-    weight: Tensor  # (B,) share of each sample; sums to 1, padding has 0
-    learned: dict[str, Tensor]  # this run's learned parameters
+    log_p: Tensor  # (..., B, C), all learners together
+    own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only when `needs_own`
+    weight: Tensor  # (..., B) share of each sample; sums to 1, padding has 0
+    learned: dict[str, Tensor]  # the learned parameters
     first_task: bool
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The gradient strength * weight * (theta - target), over the first Pp numbers of every row."""
+
+    strength: Tensor  # (R,)
+    weight: Tensor  # (R, Pp)
+    target: Tensor  # (R, Pp)
+
+    def add_to(self, gradient: Tensor, theta: Tensor) -> None:
+        size = self.weight.shape[1]
+        change = (theta[:, :size] - self.target).mul_(self.strength.unsqueeze(1))
+        gradient[:, :size].addcmul_(self.weight, change)
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The gradient rate * theta, with a rate for each group of weights: see `Net.groups`."""
+
+    rates: Tensor  # (R, G)
+    groups: Tensor  # (P,) which rate each number has; -1: none
+
+    def add_to(self, gradient: Tensor, theta: Tensor) -> None:
+        rates = self.rates.index_select(1, self.groups.clamp(min=0)).masked_fill_(self.groups < 0, 0.0)
+        gradient.addcmul_(rates, theta)
+
+
+Force = Pull | Decay
 
 
 @dataclass(frozen=True)
@@ -66,6 +97,9 @@ class StabilityProtection:
         change = w.theta[:, : w.net.layout.protected] - w.anchor
         return self.strength * self.factor * _sums(w.importance * change.square(), 1)
 
+    def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
+        return [Pull(_per_run(self.strength, w.theta) * (2 * self.factor), w.importance, w.anchor)]
+
 
 @dataclass(frozen=True)
 class ActiveForgetting1:
@@ -86,11 +120,26 @@ class ActiveForgetting1:
 
     def value(self, w: Weights) -> Tensor:
         views = w.net.layout.views(w.theta)
-        norms = torch.stack([_sums(views[n].square(), 2) for n in w.net.backbone_names], dim=1)  # (R, L, K)
+        norms = _square_sums(w.net, views)  # (R, L, K)
         if self.adaptive:
             norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
         head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in ("head.weight", "head.bias"))
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
+
+    def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
+        """The decay of every weight. What the penalty itself has learned gets its gradient here."""
+        R, L, K = len(w.theta), len(w.net.backbone_names), w.net.learners
+        strength = _per_run(self.strength, w.theta).view(R, 1, 1)
+        rates = strength.expand(R, L, K)
+        if self.adaptive:
+            share = torch.softmax(w.net.layout.view(w.theta, "af1"), dim=-1)
+            rates = strength * K * share
+            norms = square_sums(w.net, w.theta)
+            slope = rates * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
+            w.net.layout.view(gradient, "af1").add_(slope)
+        heads = torch.zeros(R, len(w.net.class_counts), device=w.theta.device)
+        heads.index_copy_(1, w.heads, strength.view(R, 1).expand(R, len(w.heads)))
+        return [Decay(torch.cat([rates.flatten(1), heads], dim=1), w.net.groups)]
 
 
 @dataclass(frozen=True)
@@ -114,6 +163,11 @@ class ActiveForgetting2:
         protected = w.net.layout.protected
         change = w.theta[:, :protected] - w.expanded[:, :protected]
         return self.strength * 0.5 * _sums(w.expanded_importance * change.square(), 1)
+
+    def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
+        assert w.expanded is not None and w.expanded_importance is not None
+        target = w.expanded[:, : w.net.layout.protected]
+        return [Pull(_per_run(self.strength, w.theta), w.expanded_importance, target)]
 
 
 @dataclass(frozen=True)
@@ -141,20 +195,20 @@ class Divergence:
     def value(self, p: Predictions) -> Tensor:
         """Without the strength, which the loop applies for the run at hand."""
         assert p.own_log_p is not None
-        log_p, K = p.own_log_p, len(p.own_log_p)
+        log_p, K = p.own_log_p, p.own_log_p.shape[-3]
         target = log_p.detach() if self.form == "published" else log_p
-        prob = target.exp() * p.weight.view(1, -1, 1)
-        entropy = (prob * target).sum((1, 2))  # (K,) of the target learner
-        cross = torch.einsum("tbc,sbc->ts", prob, log_p)  # target, student
-        kl = entropy.unsqueeze(1) - cross  # (target, student): KL(p_target || p_student)
+        prob = target.exp() * p.weight.unsqueeze(-2).unsqueeze(-1)
+        entropy = (prob * target).sum((-2, -1))  # (..., K) of the target learner
+        cross = prob.flatten(-2) @ log_p.flatten(-2).transpose(-2, -1)  # (..., target, student)
+        kl = entropy.unsqueeze(-1) - cross  # KL(p_target || p_student)
         others = ~torch.eye(K, dtype=torch.bool, device=log_p.device)
         if not self.adaptive or p.first_task:
-            return (kl * others).sum()
+            return (kl * others).sum((-2, -1))
         b = p.learned["afs"]
         if self.form == "published":  # row of b: the student
-            return (K * torch.softmax(100.0 * b, dim=1) * kl.T * others).sum()
-        w = (K - 1) * torch.softmax(b.masked_fill(~others, -torch.inf), dim=1)  # row of b: the first of the pair
-        return (w * kl * others).sum()
+            return (K * torch.softmax(100.0 * b, dim=-1) * kl.transpose(-2, -1) * others).sum((-2, -1))
+        w = (K - 1) * torch.softmax(b.masked_fill(~others, -torch.inf), dim=-1)  # row of b: the first of the pair
+        return (w * kl * others).sum((-2, -1))
 
 
 ParameterPenalty = StabilityProtection | ActiveForgetting1 | ActiveForgetting2
@@ -162,8 +216,28 @@ PredictionPenalty = Divergence
 Penalty = ParameterPenalty | PredictionPenalty
 
 
-def strength_of(strength: Strength, run: int) -> float | Tensor:
+def strength_of(strength: Strength, run: int | slice) -> float | Tensor:
+    """The strength of one run, or of those of a slice."""
     return strength[run] if isinstance(strength, Tensor) else strength
+
+
+def _per_run(strength: Strength, like: Tensor) -> Tensor:
+    """A strength as (R,)."""
+    if isinstance(strength, Tensor):
+        return strength.to(like)
+    return like.new_full((len(like),), strength)
+
+
+def square_sums(net: Net, theta: Tensor) -> Tensor:
+    """Sum of squares of every parameter tensor and learner, (R, L, K)."""
+    if theta.is_cuda:
+        found = group_squares(theta, net.group_bounds)
+        return found.view(len(theta), len(net.backbone_names), net.learners)
+    return _square_sums(net, net.layout.views(theta))
+
+
+def _square_sums(net: Net, views: dict[str, Tensor]) -> Tensor:
+    return torch.stack([_sums(views[n].square(), 2) for n in net.backbone_names], dim=1)
 
 
 def _sums(x: Tensor, axes: int) -> Tensor:

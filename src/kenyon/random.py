@@ -7,6 +7,7 @@ saved: a run draws the same numbers alone or among others, on a CPU or a GPU, be
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -40,20 +41,38 @@ def key(*words: int) -> int:
     return state >> 1  # non-negative, so that it fits a signed tensor and any seeding function
 
 
-def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
-    """`count` random int32 words for each key: (R,) int64 keys and a (1,) int64 step give (R, count).
+@dataclass(frozen=True)
+class Noise:
+    """The random bytes of one step of every run, as the two words (R,) int32 that they all follow from."""
 
-    The step is a tensor so that a captured CUDA graph can move on by itself.
-    """
-    low = (keys & 0x7FFFFFFF).to(torch.int32)
-    high = (keys >> 31).to(torch.int32)
-    moment = mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)  # (R,)
-    return keyed_words(moment, mix32(moment + low), count)
+    first: Tensor
+    second: Tensor
+
+    @classmethod
+    def at(cls, keys: Tensor, step: Tensor) -> Noise:
+        """(R,) int64 keys and a (1,) int64 step, a tensor so that a captured CUDA graph can move on by itself."""
+        low = (keys & 0x7FFFFFFF).to(torch.int32)
+        high = (keys >> 31).to(torch.int32)
+        moment = mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)
+        return cls(moment, mix32(moment + low))
+
+    def words(self, count: int, start: int = 0) -> Tensor:
+        """The int32 words start..start+count-1, (R, count)."""
+        return keyed_words(self.first, self.second, count, start)
+
+    def bytes(self, count: int, start: int = 0) -> Tensor:
+        """The bytes start..start+count-1, (R, count) uint8. `start` is a multiple of 4."""
+        return self.words(-(-count // 4), start // 4).view(torch.uint8)[:, :count]
+
+
+def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
+    """`count` random int32 words for each key: (R,) int64 keys and a (1,) int64 step give (R, count)."""
+    return Noise.at(keys, step).words(count)
 
 
 def random_bytes(keys: Tensor, step: Tensor, count: int) -> Tensor:
     """`count` random bytes for each key, (R, count) uint8."""
-    return random_words(keys, step, -(-count // 4)).view(torch.uint8)[:, :count]
+    return Noise.at(keys, step).bytes(count)
 
 
 def shuffled(keys: Tensor, sizes: Tensor, width: int) -> Tensor:

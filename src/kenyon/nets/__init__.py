@@ -1,7 +1,8 @@
 """Backbones, and fleets of R runs x K learners of them."""
 
 from kenyon.nets.backbones import Backbone, cifar_cnn, digits_mlp
+from kenyon.nets.cuda.stack import Pictures
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
 
-__all__ = ["Backbone", "Diversity", "Layout", "Net", "Outputs", "cifar_cnn", "digits_mlp"]
+__all__ = ["Backbone", "Diversity", "Layout", "Net", "Outputs", "Pictures", "cifar_cnn", "digits_mlp"]

@@ -1,11 +1,13 @@
-"""How K learners of one backbone are computed. One definition, three executions, equal results.
+"""How K learners of one backbone are computed. One definition, several executions, equal results.
 
     looped   one learner after another, channels_last: fastest for convolutions on a few CPU cores
     stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
              convolution with its channels padded for the tensor cores. Fastest on a GPU and for dense networks.
     general  any nn.Module, one learner after another through torch.func
+    tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
 
-Each maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to features (K, B, F).
+Each of the first three maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to
+features (K, B, F).
 `noise` holds the random bytes of this run and step for dropout; None means evaluation.
 """
 
@@ -87,7 +89,7 @@ def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int,
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """A layer of the backbone, with what follows a convolution folded into it."""
 
     name: str
@@ -98,26 +100,28 @@ class _Step:
     pool: bool = False  # ... and 2x2 pooling, then the dropout of `site`
 
 
-class _Sequential:
+class Sequential:
     """What looped and stacked execution share: the layers by name, and where dropout acts."""
 
     capturable = True
     input_channels: int | None = None
-    folds = False  # whether ReLU, pooling and dropout behind a convolution become part of it
 
-    def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
+    def __init__(
+        self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int, *, folds: bool = False
+    ) -> None:
+        """`folds`: whether ReLU, pooling and dropout behind a convolution become part of it."""
         # Not named_children(), which leaves out a layer object when it comes a second time.
         layers = [(n, m) for n, m in backbone._modules.items() if m is not None and not _idle(m)]
         self.learners = learners
         self.sites = dropout_sites([m for _, m in layers], shape, learners)
-        self.steps = self._plan(layers)
+        self.steps = self._plan(layers, folds)
 
-    def _plan(self, layers: list[tuple[str, nn.Module]]) -> list[_Step]:
-        steps: list[_Step] = []
+    def _plan(self, layers: list[tuple[str, nn.Module]], folds: bool) -> list[Step]:
+        steps: list[Step] = []
         sites = iter(enumerate(self.sites))
         for name, layer in layers:
             last = steps[-1] if steps else None
-            behind = last if self.folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
+            behind = last if folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
             if behind and isinstance(layer, nn.ReLU) and not behind.relu:
                 steps[-1] = replace(behind, relu=True)
             elif behind and _halves(layer) and behind.relu and not behind.pool:
@@ -127,9 +131,9 @@ class _Sequential:
                 if behind and behind.pool and behind.site is None:
                     steps[-1] = replace(behind, site=site, number=number)
                 else:
-                    steps.append(_Step(name, layer, site, number))
+                    steps.append(Step(name, layer, site, number))
             else:
-                steps.append(_Step(name, layer))
+                steps.append(Step(name, layer))
         return steps
 
     def noise_size(self, batch: int) -> int:
@@ -139,7 +143,7 @@ class _Sequential:
         return [None] * len(self.sites) if noise is None else [*cut_noise(noise, self.sites, batch)]
 
 
-class Looped(_Sequential):
+class Looped(Sequential):
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         pieces = self.bytes_of(noise, len(images))
         return torch.stack([self._learner(params, k, images, pieces) for k in range(self.learners)])
@@ -162,8 +166,9 @@ class Looped(_Sequential):
         return x
 
 
-class Stacked(_Sequential):
-    folds = True
+class Stacked(Sequential):
+    def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
+        super().__init__(backbone, shape, learners, folds=True)
 
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         """Activations are (B, padded(K*C), H, W) behind convolutions and (K, B, F) behind dense layers."""
@@ -200,7 +205,7 @@ class Stacked(_Sequential):
 
     def _convolution(
         self,
-        step: _Step,
+        step: Step,
         layer: nn.Conv2d,
         params: Params,
         x: Tensor,

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import accumulate
 from typing import Literal, TypeVar, get_args
 
 import torch
@@ -18,9 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.cuda.stack import Pictures
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.layout import Layout
-from kenyon.random import Purpose, key, normal
+from kenyon.nets.tiled import Tiled, tiled
+from kenyon.random import Noise, Purpose, key, normal
 
 M = TypeVar("M", bound=nn.Module)
 Diversity = Literal["low", "medium", "high"]
@@ -30,10 +33,10 @@ NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one run says of a batch."""
+    """What one run says of a batch, or all runs with a leading run axis."""
 
-    logits: Tensor  # (B, C), of the learners together
-    own_logits: Tensor | None  # (K, B, C), of each learner alone
+    logits: Tensor  # (..., B, C), of the learners together
+    own_logits: Tensor | None  # (..., K, B, C), of each learner alone
 
 
 class Net:
@@ -75,11 +78,38 @@ class Net:
             protected["gate"] = (learners, T)
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         self.layout = Layout(protected, {**heads, **self.learned})
-        self.execute = choose_execution(self.backbone, input_shape, learners, self.device)
+        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
+        self.execute = fast or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
             self._absent = torch.arange(C, device=self.device) >= counts
+
+    @cached_property
+    def groups(self) -> Tensor:
+        """(P,) which group each number of a row belongs to: l * K + k for learner k's part of backbone tensor l, then
+        one group for the head of every task; -1 for all others."""
+        row = torch.full((self.layout.size,), -1, dtype=torch.int32)
+        for number, name in enumerate(self.backbone_names):
+            part = self.layout.view(row, name)
+            part.copy_(torch.arange(self.learners).view(-1, *(1,) * (part.ndim - 1)) + number * self.learners)
+        tasks = torch.arange(len(self.class_counts)) + len(self.backbone_names) * self.learners
+        self.layout.view(row, "head.weight").copy_(tasks.view(-1, 1, 1))
+        self.layout.view(row, "head.bias").copy_(tasks.view(-1, 1))
+        return row.to(self.device)
+
+    @cached_property
+    def group_bounds(self) -> Tensor:
+        """(L * K + 1,) where the groups of the backbone begin and end."""
+        sizes = [
+            self.layout.segments[n].size // self.learners for n in self.backbone_names for _ in range(self.learners)
+        ]
+        return torch.tensor([0, *accumulate(sizes)], device=self.device)
+
+    @property
+    def together(self) -> bool:
+        """Whether `forward` takes all runs at once instead of one."""
+        return isinstance(self.execute, Tiled)
 
     @property
     def parameter_count(self) -> int:
@@ -121,42 +151,74 @@ class Net:
     def forward(
         self,
         row: Tensor,
-        images: Tensor,
+        images: Tensor | Pictures,
         heads: Tensor,
         member: Tensor | None = None,
         *,
-        noise: Tensor | None = None,
+        noise: Tensor | Noise | None = None,
         own: bool = False,
     ) -> Outputs:
-        """One run's predictions for a batch.
+        """Predictions for a batch, of one run or of all.
 
-        `row` (P,) are its parameters, `images` (B, C, H, W) normalised; `heads` (n,) the tasks whose heads are
-        in use and `member` (B,) which of them each sample belongs to (None when there is only one).
+        One run: `row` (P,), `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs, where they are
+        computed together: `row` (R, P), `images` by reference, the `noise` of the step. `heads` (n,) are the tasks
+        whose heads are in use and `member` (..., B) which of them each sample belongs to (None when there is one).
         """
         views = self.layout.views(row)
-        f = self._features(row, images, noise)  # (K, B, F)
+        f = self._features(row, images, noise, views)  # (..., K, B, F)
         if self.gate:
-            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(1, heads))  # (K, n)
-            f = f * (gate if member is None else gate.index_select(1, member)).unsqueeze(-1)
-        weight = views["head.weight"].index_select(0, heads)  # (n, C, F)
-        bias = views["head.bias"].index_select(0, heads)  # (n, C)
+            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
+            if member is not None:
+                gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
+            f = f * gate.unsqueeze(-1)
+        weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
+        bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)
 
-        def predict(z: Tensor) -> Tensor:  # (..., B, F) -> (..., B, C)
-            out = F.linear(z, weight.flatten(0, 1), bias.flatten()).unflatten(-1, bias.shape)  # (..., B, n, C)
+        def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
+            """(..., B, F) -> (..., B, C)"""
+            out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(
+                -1, bias.shape[-2:]
+            )  # (..., B, n, C)
             if absent is not None:
                 out = out.masked_fill(absent, NO_CLASS)
             if member is None:
                 return out.squeeze(-2)
-            pick = member.view(-1, 1, 1).expand(*out.shape[:-2], 1, out.shape[-1])
+            pick = member.unsqueeze(-1).unsqueeze(-1).expand(*out.shape[:-2], 1, out.shape[-1])
             return out.gather(-2, pick).squeeze(-2)
 
-        return Outputs(predict(f.sum(0)), predict(f) if own else None)
+        logits = predict(f.sum(-3), member, weight, bias)
+        if not own:
+            return Outputs(logits, None)
+        fleet = row.ndim == 2
+        of_each = None if member is None else member.unsqueeze(-2)
+        own_logits = predict(
+            f, of_each, weight.unsqueeze(-4) if fleet else weight, bias.unsqueeze(-3) if fleet else bias
+        )
+        return Outputs(logits, own_logits)
 
-    def _features(self, row: Tensor, images: Tensor, noise: Tensor | None) -> Tensor:
-        views = self.layout.views(row.to(self.dtype))
+    def _features(
+        self,
+        row: Tensor,
+        images: Tensor | Pictures,
+        noise: Tensor | Noise | None,
+        views: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        if isinstance(self.execute, Tiled):
+            assert isinstance(images, Pictures) and not isinstance(noise, Tensor)
+            return self.execute.all_runs(row, views or self.layout.views(row), images, noise).to(row.dtype)
+        assert isinstance(images, Tensor) and not isinstance(noise, Noise)
+        if views is None or self.dtype != row.dtype:
+            views = self.layout.views(row.to(self.dtype))
         params = {name: views[name] for name in self.backbone_names}
         return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    return x @ weight.transpose(-2, -1) + bias.unsqueeze(-2)
 
 
 def _seeded(build: Callable[[], M], seed_key: int) -> M:

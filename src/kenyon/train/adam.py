@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from kenyon import passes
+from kenyon.penalties import Decay, Force, Pull
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -27,8 +32,30 @@ class Adam:
             else:
                 tensor.masked_fill_(runs.unsqueeze(1), 0.0)
 
-    def step(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put."""
+    def step(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        forces: Sequence[Force] = (),
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+
+        `forces` add to the gradient; with `keep`, also in its buffer.
+        """
+        pulls = [(f.strength, f.weight, f.target) for f in forces if isinstance(f, Pull)]
+        decays = [(f.rates, f.groups) for f in forces if isinstance(f, Decay)]
+        if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
+            self.steps.add_(moves.unsqueeze(1))
+            buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
+            decay = decays[0] if decays else None
+            passes.adam(*buffers, (BETA1, BETA2), EPSILON, pulls, decay, keep=keep)
+            return
+        for force in forces:
+            force.add_to(gradient, theta)
         moves = moves.unsqueeze(1)
         self.steps.add_(moves)
         self.first.lerp_(gradient, (1 - BETA1) * moves)

@@ -36,16 +36,25 @@ def cpu_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+Runs = int | slice  # one run, or all of a fleet
+
+
 class Lanes:
-    """Runs one piece of work per run: one after another on a CPU, each in a stream of its own on a GPU.
+    """Does a piece of work for every run: one after another on a CPU, each in a stream of its own on a GPU, or all at
+    once where the network computes them together.
 
     A lane's work must leave its results in tensors that exist already, so that no memory changes lanes.
     """
 
-    def __init__(self, device: torch.device, runs: int) -> None:
+    def __init__(self, device: torch.device, runs: int, *, together: bool = False) -> None:
+        self.together = together
         self.streams = [torch.cuda.Stream(device) for _ in range(runs)] if device.type == "cuda" else []
 
-    def each(self, runs: Iterable[int], work: Callable[[int], None]) -> None:
+    def each(self, runs: Iterable[int], work: Callable[[Runs], None]) -> None:
+        """Runs left out have come to their end; together they are computed along, and what they give is not used."""
+        if self.together:
+            work(slice(None))
+            return
         if not self.streams:
             for run in runs:
                 work(run)

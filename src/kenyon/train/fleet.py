@@ -14,7 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.nets import Pictures
 from kenyon.streams.task import Split, Stream
+from kenyon.train.device import Runs
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,17 @@ class Fleet:
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
         self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
         self.shift = F.pad(-mean / std, (0, pad)).to(device)
+        self.addresses = torch.tensor([pool.data_ptr() for pool in self.pools], device=device)
+        self.gains, self.shifts = tuple((1 / (255 * std)).tolist()), tuple((-mean / std).tolist())
 
     def __len__(self) -> int:
         return len(self.streams)
 
-    def images(self, run: int, index: Tensor) -> Tensor:
-        """Normalised images (B, C, H, W) in channels_last memory."""
+    def images(self, run: Runs, index: Tensor) -> Tensor | Pictures:
+        """One run's images at index (B,), normalised, (B, C, H, W) in channels_last memory; those of all runs at
+        index (R, B) by reference."""
+        if isinstance(run, slice):
+            return Pictures(self.addresses, index, self.gains, self.shifts)
         pixels = self.pools[run].index_select(0, index).to(torch.float32)
         return torch.addcmul(self.shift, pixels, self.scale).permute(0, 3, 1, 2)
 
@@ -83,13 +90,13 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Batch:
-    """One run's share of a step."""
+    """One run's share of a step, or that of all runs with a leading run axis."""
 
-    images: Tensor  # (B, C, H, W)
-    labels: Tensor  # (B,)
-    valid: Tensor  # (B,) 1 for a sample, 0 for padding
-    weight: Tensor  # (B,) valid / number of valid samples
-    member: Tensor | None  # (B,) or None when the phase has one task
+    images: Tensor | Pictures  # (B, C, H, W), or by reference
+    labels: Tensor  # (..., B)
+    valid: Tensor  # (..., B) 1 for a sample, 0 for padding
+    weight: Tensor  # (..., B) valid / number of valid samples
+    member: Tensor | None  # (..., B) or None when the phase has one task
 
 
 class Loader:
@@ -130,17 +137,19 @@ class Loader:
         """Which runs have samples in this step, (R,) 1 or 0."""
         return self.valid.index_select(1, self.step).squeeze(1).amax(1)
 
-    def batch(self, run: int, step: int | None = None) -> Batch:
-        """A run's batch of the given step, or of the step the counter stands at."""
+    def batch(self, run: Runs, step: int | None = None) -> Batch:
+        """The batch of a run, or of all, at the given step or that the counter stands at."""
 
         def now(buffer: Tensor) -> Tensor:
-            return buffer[run].index_select(0, self.step).squeeze(0) if step is None else buffer[run, step]
+            if step is None:
+                return buffer[run].index_select(-2, self.step).squeeze(-2)
+            return buffer[run, step].contiguous()
 
         valid = now(self.valid)
         return Batch(
             images=self.fleet.images(run, now(self.index)),
             labels=now(self.labels),
             valid=valid,
-            weight=valid / valid.sum().clamp(min=1),
+            weight=valid / valid.sum(-1, keepdim=True).clamp(min=1),
             member=now(self.member) if self.joint else None,
         )

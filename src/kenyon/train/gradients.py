@@ -1,4 +1,4 @@
-"""Gradients of a fleet: every run's forward and backward pass in its own lane, into one flat buffer."""
+"""Gradients of a fleet into one flat buffer: every run in its own lane, or all together where the net can."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from kenyon.nets import Net, Outputs
-from kenyon.random import random_bytes
-from kenyon.train.device import Lanes
+from kenyon.random import Noise
+from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Batch, Loader
 
-# (run, its row (P,), outputs, batch) -> scalar loss
-RunLoss = Callable[[int, Tensor, Outputs, Batch], Tensor]
+# (run, its row (P,), outputs, batch) -> scalar loss; or for all runs: (slice, rows (R, P), outputs, batch) -> (R,)
+RunLoss = Callable[[Runs, Tensor, Outputs, Batch], Tensor]
 
 
 def data_gradients(
@@ -35,19 +35,17 @@ def data_gradients(
     `dropout_keys` (R,) seed this pass's dropout; None turns dropout off. Runs share nothing, so that a run's
     numbers are the same whoever trains beside it.
     """
-    noise = None
-    if dropout_keys is not None:
-        noise = random_bytes(dropout_keys, loader.step, net.execute.noise_size(loader.size))
+    noise = None if dropout_keys is None else Noise.at(dropout_keys, loader.step)
+    drawn = None if noise is None or net.together else noise.bytes(net.execute.noise_size(loader.size))
 
-    def one_run(run: int) -> None:
+    def work(run: Runs) -> None:
         batch = loader.batch(run)
         row = theta[run].detach().requires_grad_()
         with torch.enable_grad():
-            outputs = net.forward(
-                row, batch.images, heads, batch.member, noise=None if noise is None else noise[run], own=own
-            )
+            mine = noise if drawn is None else drawn[run]
+            outputs = net.forward(row, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, row, outputs, batch)
-        gradient[run].copy_(torch.autograd.grad(result, row)[0])
+        gradient[run].copy_(torch.autograd.grad(result.sum(), row)[0])
         value[run].copy_(result.detach())
 
-    lanes.each(runs, one_run)
+    lanes.each(runs, work)

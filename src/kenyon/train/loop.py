@@ -12,17 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.importance import GradientImportance, PathImportance, accumulated, fisher_published
+from kenyon.importance import GradientImportance, PathImportance, accumulated, cross_entropy, fisher_published
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.penalties import Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal, shuffled
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
-from kenyon.train.device import Captured, Lanes
+from kenyon.train.device import Captured, Lanes, Runs
 from kenyon.train.evaluate import evaluate
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients
@@ -73,7 +72,7 @@ class Trainer:
 
         # Work space: rebuilt at will, never saved.
         joint = method.schedule == "joint"
-        self.lanes = Lanes(self.device, R)
+        self.lanes = Lanes(self.device, R, together=net.together)
         train, held_out = (self.fleet.largest(part, self.phases) for part in ("train", "validation"))
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
@@ -216,14 +215,14 @@ class Trainer:
         """One batch of every run: gradient of loss and penalties, then Adam."""
         own = any(penalty.needs_own for penalty in self.method.prediction_penalties)
         self._gradients(self.theta, self.loader, self._training_loss, own=own)
-        if self.method.parameter_penalties and not self.first_phase:
-            theta = self.theta.detach().requires_grad_()
-            penalty = self._penalty(theta)
-            self.gradient.add_(torch.autograd.grad(penalty.sum(), theta)[0])
-            self.loss.add_(penalty.detach())
+        penalties = () if self.first_phase else self.method.parameter_penalties
+        weights = self._weights()
+        forces = [force for penalty in penalties for force in penalty.forces(weights, self.gradient)]
         self.finite.logical_and_(torch.isfinite(self.loss))
         before = self._protected(self.theta).clone() if self.path is not None else self.anchor
-        self.adam.step(self.theta, self.gradient, self.rate, self.loader.present())
+        self.adam.step(
+            self.theta, self.gradient, self.rate, self.loader.present(), forces, keep=self.path is not None
+        )
         if self.path is not None:
             change = self._protected(self.theta) - before
             self.path.addcmul_(self._protected(self.gradient), change, value=-1)
@@ -242,16 +241,19 @@ class Trainer:
         self.validation_loss.zero_()
         sizes = self.validation.valid.sum((1, 2))
 
-        def one_run(run: int) -> None:
+        def work(run: Runs) -> None:
             for step in range(self.validation.capacity):
                 batch = self.validation.batch(run, step)
                 out = self.net.forward(self.theta[run], batch.images, self.heads, batch.member)
-                ce = F.cross_entropy(out.logits, batch.labels, reduction="none")
-                self.validation_loss[run] += (ce * batch.valid).sum() / sizes[run]
+                self.validation_loss[run] += (cross_entropy(out.logits, batch.labels) * batch.valid).sum(-1) / sizes[
+                    run
+                ]
 
-        self.lanes.each(self.live, one_run)
+        self.lanes.each(self.live, work)
         if self.method.parameter_penalties and not self.first_phase:
-            self.validation_loss.add_(self._penalty(self.theta))
+            weights = self._weights()
+            for penalty in self.method.parameter_penalties:
+                self.validation_loss.add_(penalty.value(weights))
         self.finite.logical_and_(torch.isfinite(self.validation_loss))
 
         better = self.validation_loss < self.best_loss
@@ -267,13 +269,13 @@ class Trainer:
 
     # ------------------------------------------------------------------ losses
 
-    def _training_loss(self, run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    def _training_loss(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
         loss = _cross_entropy(run, row, out, batch)
         if self.method.prediction_penalties:
             views = self.net.layout.views(row)
             seen = Predictions(
-                log_p=out.logits.log_softmax(1),
-                own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(2),
+                log_p=out.logits.log_softmax(-1),
+                own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
                 weight=batch.weight,
                 learned={name: views[name] for name in self.net.learned},
                 first_task=self.first_phase,
@@ -282,12 +284,11 @@ class Trainer:
                 loss = loss + strength_of(penalty.strength, run) * penalty.value(seen)
         return loss
 
-    def _penalty(self, theta: Tensor) -> Tensor:
-        """All parameter penalties, (R,)."""
-        weights = Weights(
-            self.net, theta, self.heads, self.importance, self.anchor, self.expanded, self.expanded_importance
+    def _weights(self) -> Weights:
+        """What parameter penalties look at."""
+        return Weights(
+            self.net, self.theta, self.heads, self.importance, self.anchor, self.expanded, self.expanded_importance
         )
-        return torch.stack([penalty.value(weights) for penalty in self.method.parameter_penalties]).sum(0)
 
     # ------------------------------------------------------------------ importance
 
@@ -300,7 +301,7 @@ class Trainer:
         """Importance of `theta` for the phase's training data, into self.estimate."""
         loader = self.small_loaders[importance.batch]
 
-        def loss(run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+        def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
             return importance.objective(out.logits, batch.labels, batch.valid)
 
         def one_batch() -> None:
@@ -354,5 +355,5 @@ class Trainer:
         return theta[:, : self.net.layout.protected]
 
 
-def _cross_entropy(run: int, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
-    return (F.cross_entropy(out.logits, batch.labels, reduction="none") * batch.weight).sum()
+def _cross_entropy(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    return (cross_entropy(out.logits, batch.labels) * batch.weight).sum(-1)

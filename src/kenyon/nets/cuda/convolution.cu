@@ -1,0 +1,237 @@
+// Convolutions of R runs x K learners at once, with what comes before and behind them, on tensor cores.
+//
+// One kernel instance serves one layer; its shape is given by the macros below (see plan.py). Activations are
+// (R, B, MAP, MAP, C) bfloat16: for each pixel a row with the channels of all learners, padded to a multiple of 16.
+// A block of threads owns a tile of pixels of one run. It brings the tile into shared memory with a border of one
+// pixel, multiplies (nine shifted views of the tile) x (weights), and leaves the result through shared memory.
+//
+//   convolve  the layer itself, and with swapped channels and turned weights the gradient of its input
+//   weigh     the gradient of its weights and bias, one partial sum a block
+//
+// The unit of work is the tensor cores' product of 16 pixels (2 rows x 8 columns) x 16 inputs x 8 outputs. Weights of
+// learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out at compile time.
+//
+// MAP        height and width of the input and output
+// CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
+// TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
+// ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
+// SOURCE     where `convolve` and `weigh` find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
+// RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
+//            3 masked where `mask` is not positive
+
+typedef unsigned char u8;
+typedef unsigned short bf16;
+typedef unsigned int u32;
+typedef long long i64;
+
+#define DEVICE static __device__ __forceinline__
+
+struct __align__(16) Vec8 { u32 word[4]; };  // eight bfloat16
+
+#ifndef EMULATED
+DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
+
+DEVICE void load_matrices(u32 (&to)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
+}
+
+DEVICE void load_transposed(u32 (&to)[4], u32 at) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at));
+}
+
+DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+DEVICE void copy_async(u32 to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+}
+
+DEVICE void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+DEVICE u32 pack(float low, float high) {
+    u32 word;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
+DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
+
+#define SHARED_MEMORY(name) extern __shared__ __align__(128) char name[]
+#endif
+
+DEVICE float low_half(u32 word) { return as_float(word << 16); }
+DEVICE float high_half(u32 word) { return as_float(word & 0xFFFF0000u); }
+
+// ------------------------------------------------------------------ loops over numbers known to the compiler
+
+template <int N> struct Number { static constexpr int value = N; };
+
+template <int FROM, int TO, class F> DEVICE void each(F&& body) {
+    if constexpr (FROM < TO) {
+        body(Number<FROM>{});
+        each<FROM + 1, TO>(body);
+    }
+}
+
+// Whether some learner has both inputs among 16k..16k+15 and outputs among 8n..8n+7.
+__device__ constexpr bool used(int k, int n) {
+    if (LI == 0) return true;
+    for (int l = 0; l < LEARNERS; ++l)
+        if (16 * k < (l + 1) * LI && 16 * k + 16 > l * LI && 8 * n < (l + 1) * LO && 8 * n + 8 > l * LO) return true;
+    return false;
+}
+
+// ------------------------------------------------------------------ a tile of the input in shared memory
+
+constexpr int SIDE = TAPS == 9 ? 3 : 1, BORDER = SIDE - 1;
+constexpr int PITCH = MAP + BORDER, TALL = ROWS + BORDER;
+constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * MAP;
+constexpr int PATCHES = PIXELS / 16, ACROSS = MAP / 8, PATCH_ROWS = ROWS / 2;
+constexpr int TILES_DOWN = MAP / ROWS;
+constexpr int HALF = MAP / 2;
+// Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
+__device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
+
+struct Source {
+    const void* data;         // activations, or (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
+    const u8* code;           // of pooled gradients: which of the four pixels it belongs to, 4: none
+    float scale;              // of pooled gradients
+    const i64* index;         // (R, B) positions in the image pool
+    float gain[3], shift[3];  // of pixels: gain * value + shift
+};
+
+struct Place { int run, image, row; };  // of a tile's first pixel
+
+DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, tile % TILES_DOWN * ROWS}; }
+
+DEVICE void store8(void* to, const Vec8& v) { *(Vec8*)to = v; }
+DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
+
+// In all of these a thread keeps to the same eight channels and goes from pixel to pixel.
+template <int C> struct Walk {
+    static constexpr int CHUNKS = C / 8;
+    int chunk, first, stride;
+    __device__ Walk() : chunk(threadIdx.x % CHUNKS), first(threadIdx.x / CHUNKS), stride(blockDim.x / CHUNKS) {
+        if (first >= stride) first = 1 << 30;  // threads left over rest
+    }
+};
+
+DEVICE void add8(float (&total)[8], const Vec8& v) {
+    each<0, 4>([&](auto word) {
+        constexpr int W = decltype(word)::value;
+        total[2 * W] += low_half(v.word[W]), total[2 * W + 1] += high_half(v.word[W]);
+    });
+}
+
+// With SUM, also adds up the thread's channels over all pixels.
+template <int ALL, int C, int EDGE, bool SUM>
+DEVICE void fetch_activations(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
+    const bf16* data = (const bf16*)from.data + (i64)at.run * batch * MAP * MAP * ALL + channel;
+    const Walk<C> walk;
+    for (int pixel = walk.first; pixel < IMAGES * HIGH * WIDE; pixel += walk.stride) {
+        const int x = pixel % WIDE - EDGE, y = pixel / WIDE % HIGH - EDGE + at.row, image = at.image + pixel / (WIDE * HIGH);
+        char* to = tile + pixel * STRIDE + walk.chunk * 16;
+        const bf16* source = data + ((image * MAP + y) * MAP + x) * ALL + walk.chunk * 8;
+        if (x < 0 || x >= MAP || y < 0 || y >= MAP || image >= batch) {
+            store8(to, Vec8{});
+        } else if constexpr (SUM) {
+            const Vec8 found = load8(source);
+            store8(to, found);
+            add8(total, found);
+        } else {
+            copy_async(shared_address(to), source);
+        }
+    }
+    await_copies();
+}
+
+// The 27 neighbours of a pixel as channels: tap by tap three colours, then zeros up to 32.
+DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
+    constexpr int STRIDE = stride_of(32);
+    const u32* pool = ((const u32* const*)from.data)[at.run];
+    const i64* index = from.index + (i64)at.run * batch;
+    for (int pixel = threadIdx.x; pixel < PIXELS; pixel += blockDim.x) {
+        const int x = pixel % MAP, y = pixel / MAP % ROWS + at.row, image = at.image + pixel / (MAP * ROWS);
+        const u32* picture = pool + (image < batch ? index[image] : 0) * (MAP * MAP);
+        float value[32];
+        each<0, 9>([&](auto tap) {
+            constexpr int T = decltype(tap)::value;
+            const int px = x + T % 3 - 1, py = y + T / 3 - 1;
+            const bool inside = px >= 0 && px < MAP && py >= 0 && py < MAP && image < batch;
+            const u32 colours = inside ? picture[py * MAP + px] : 0;
+            each<0, 3>([&](auto colour) {
+                constexpr int C = decltype(colour)::value;
+                const float level = (float)((colours >> (8 * C)) & 255u);
+                value[3 * T + C] = inside ? level * from.gain[C] + from.shift[C] : 0.0f;
+            });
+        });
+        value[27] = value[28] = value[29] = value[30] = value[31] = 0.0f;
+        each<0, 4>([&](auto part) {
+            constexpr int P = decltype(part)::value * 8;
+            store8(tile + pixel * STRIDE + P * 2, Vec8{{pack(value[P], value[P + 1]), pack(value[P + 2], value[P + 3]),
+                                                         pack(value[P + 4], value[P + 5]), pack(value[P + 6], value[P + 7])}});
+        });
+    }
+}
+
+// A gradient behind 2x2 pooling, laid back on the pixels it came from.
+template <int ALL, int C, int EDGE, bool SUM>
+DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
+    constexpr int ACROSS = HALF + 2 * EDGE, DOWN = ROWS / 2 + 2 * EDGE;  // windows that touch the tile
+    const i64 first = (i64)at.run * batch * HALF * HALF * ALL + channel;
+    const bf16* data = (const bf16*)from.data + first;
+    const u8* code = from.code + first;
+    const Walk<C> walk;
+    for (int window = walk.first; window < IMAGES * DOWN * ACROSS; window += walk.stride) {
+        const int wx = window % ACROSS - EDGE, wy = window / ACROSS % DOWN - EDGE + at.row / 2;
+        const int part = window / (ACROSS * DOWN), image = at.image + part;
+        u32 value[4] = {0, 0, 0, 0}, place[2] = {0x04040404u, 0x04040404u};
+        if (wx >= 0 && wx < HALF && wy >= 0 && wy < HALF && image < batch) {
+            const int offset = ((image * HALF + wy) * HALF + wx) * ALL + walk.chunk * 8;
+            const Vec8 found = load8(data + offset);
+            const u32* codes = (const u32*)(code + offset);
+            place[0] = codes[0], place[1] = codes[1];
+            each<0, 4>([&](auto word) {
+                constexpr int W = decltype(word)::value;
+                value[W] = pack(low_half(found.word[W]) * from.scale, high_half(found.word[W]) * from.scale);
+            });
+        }
+        each<0, 4>([&](auto pixel) {
+            constexpr int P = decltype(pixel)::value;
+            const int x = 2 * wx + P % 2 + EDGE, y = 2 * wy - at.row + P / 2 + EDGE;  // in the tile
+            if (x >= 0 && x < WIDE && y >= 0 && y < HIGH) {
+                Vec8 kept;
+                each<0, 4>([&](auto word) {
+                    constexpr int W = decltype(word)::value;
+                    const u32 pair = place[W / 2] >> (W % 2 * 16);
+                    kept.word[W] = ((pair & 255u) == P ? value[W] & 0xFFFFu : 0u) |
+                                   (((pair >> 8) & 255u) == P ? value[W] & 0xFFFF0000u : 0u);
+                });
+                store8(tile + ((part * HIGH + y) * WIDE + x) * STRIDE + walk.chunk * 16, kept);
+                if constexpr (SUM) add8(total, kept);
+            }
+        });
+    }
+}
+
+// Brings C of ALL channels, from `channel` on.
+template <int KIND, int ALL, int C, int EDGE, bool SUM = false>
+DEVICE void fetch(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
+    if constexpr (KIND == 0) fetch_activations<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
+    if constexpr (KIND == 1) fetch_images(tile, from, at, batch);
+    if constexpr (KIND == 2) fetch_unpooled<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
+}
+
+// Where patch p of a tile with rows of `wide` pixels begins, in pixels. A patch is 2 rows x 8 columns.
+DEVICE int patch_start(int p, int tall, int wide) {
+    const int across = p % ACROSS, down = p / ACROSS % PATCH_ROWS, image = p / (ACROSS * PATCH_ROWS);
+    return (image * tall + 2 * down) * wide + 8 * across;
+}

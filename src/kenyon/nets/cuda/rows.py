@@ -1,0 +1,99 @@
+"""Passes over rows of numbers: taking them in another order, and adding up what many blocks of threads left.
+
+Triton where there is a GPU; the plain versions say what is meant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language import constexpr, tensor
+except ImportError:
+    triton = None
+
+BLOCK = 1024
+
+
+def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
+    """rows (R, N) at `places` (M,): (R, M). A place of -1 gives 0."""
+    found = rows.index_select(1, places.clamp(min=0))
+    return torch.where(places >= 0, found, 0.0).to(dtype)
+
+
+def taken(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
+    if triton is None or not rows.is_cuda:
+        return taken_plain(rows, places, dtype)
+    out = torch.empty((len(rows), len(places)), dtype=dtype, device=rows.device)
+    grid = (-(-len(places) // BLOCK), len(rows))
+    _take[grid](rows, places, out, rows.stride(0), len(places), BLOCK, num_warps=4)
+    return out
+
+
+def totals_plain(pieces: list[Tensor]) -> Tensor:
+    """Each piece (R, S, N) summed over S, side by side: (R, sum of N)."""
+    return torch.cat([piece.sum(1) for piece in pieces], dim=1)
+
+
+class Totals:
+    """The same for pieces that lie behind one another in one buffer, in a single pass."""
+
+    def __init__(self, runs: int, shapes: list[tuple[int, int]], device: torch.device) -> None:
+        """`shapes`: (S, N) of each piece."""
+        self.runs, self.shapes = runs, shapes
+        self.sizes = [runs * s * n for s, n in shapes]
+        self.length = sum(n for _, n in shapes)
+        table = []  # of every block: where its piece begins, S, N, first column within it, first column of the result
+        start = column = 0
+        for s, n in shapes:
+            table += [(start, s, n, first, column + first) for first in range(0, n, BLOCK)]
+            start, column = start + runs * s * n, column + n
+        self.table = torch.tensor(table, device=device)
+
+    def buffer(self) -> Tensor:
+        return torch.empty(sum(self.sizes), device=self.table.device)
+
+    def pieces(self, buffer: Tensor) -> list[Tensor]:
+        parts = buffer.split(self.sizes)
+        return [p.view(self.runs, s, n) for p, (s, n) in zip(parts, self.shapes, strict=True)]
+
+    def __call__(self, buffer: Tensor) -> Tensor:
+        if triton is None or not buffer.is_cuda:
+            return totals_plain(self.pieces(buffer))
+        out = torch.empty((self.runs, self.length), device=buffer.device)
+        _total[(len(self.table), self.runs)](buffer, self.table, out, self.length, BLOCK, num_warps=4)
+        return out
+
+
+def _jit(kernel: Any) -> Any:
+    return kernel if triton is None else triton.jit(kernel)
+
+
+@_jit
+def _take(rows: tensor, places: tensor, out: tensor, stride: tensor, count: tensor, BLOCK: constexpr) -> None:
+    run = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.load(places + at, mask=at < count, other=-1)
+    value = tl.load(rows + run * stride + place, mask=place >= 0, other=0.0)
+    tl.store(out + run * count + at, value.to(out.dtype.element_ty), mask=at < count)
+
+
+@_jit
+def _total(buffer: tensor, table: tensor, out: tensor, length: tensor, BLOCK: constexpr) -> None:
+    run = tl.program_id(1).to(tl.int64)
+    entry = table + tl.program_id(0) * 5
+    start, pieces, width = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
+    first, column = tl.load(entry + 3), tl.load(entry + 4)
+    at = tl.arange(0, BLOCK)
+    mask = first + at < width
+    source = buffer + start + run * pieces * width + first + at
+    total = tl.zeros([BLOCK], tl.float32)
+    for _ in range(pieces):
+        total += tl.load(source, mask=mask, other=0.0)
+        source += width
+    tl.store(out + run * length + column + at, total, mask=mask)

@@ -1,0 +1,313 @@
+"""The convolutions of a backbone, one behind the other, forwards and backwards for all runs at once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kenyon.nets.cuda.plan import (
+    Convolution,
+    Shape,
+    Sharing,
+    Tiling,
+    backward_map,
+    choose_sharing,
+    choose_tiling,
+    forward_map,
+    gradient_map,
+)
+from kenyon.nets.cuda.rows import Totals, taken
+from kenyon.nets.dropout import DropoutSite
+
+ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
+RELU, POOL, AS_IS, MASKED = 0, 1, 2, 3  # RESULT of `convolve`
+
+
+class Kernel(Protocol):
+    def launch(self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any]) -> None: ...
+
+
+# (name, macros, bytes of shared memory) of each kernel -> the kernels
+Build = Callable[[Sequence[tuple[str, dict[str, int], int]]], Sequence[Kernel]]
+
+
+class Source(ctypes.Structure):
+    """`Source` of convolution.cu."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("code", ctypes.c_void_p),
+        ("scale", ctypes.c_float),
+        ("index", ctypes.c_void_p),
+        ("gain", ctypes.c_float * 3),
+        ("shift", ctypes.c_float * 3),
+    )
+
+
+class Target(ctypes.Structure):
+    """`Target` of convolve.cu."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("code", ctypes.c_void_p),
+        ("mask", ctypes.c_void_p),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_void_p),
+        ("threshold", ctypes.c_int),
+        ("scale", ctypes.c_float),
+        ("first_byte", ctypes.c_longlong),
+    )
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """A batch of every run by reference: positions in pools of uint8 images (N, H, W, 4) on the device."""
+
+    addresses: Tensor  # (R,) of the pools
+    index: Tensor  # (R, B)
+    gain: tuple[float, ...]  # pixels are normalised as gain * value + shift
+    shift: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A convolution with how it is computed."""
+
+    layer: Convolution
+    site: DropoutSite | None
+    tiling: Tiling
+    backward: Tiling | None  # None: nobody needs the gradient of the images
+    sharing: Sharing
+
+
+def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]]) -> list[Stage] | None:
+    """None where one of the layers does not fit the kernels."""
+    stages = []
+    for layer, site in layers:
+        tiling, sharing = choose_tiling(Shape.forward(layer)), choose_sharing(Shape.forward(layer))
+        backward = None if layer.first else choose_tiling(Shape.backward(layer))
+        if tiling is None or sharing is None or (backward is None and not layer.first):
+            return None
+        stages.append(Stage(layer, site, tiling, backward, sharing))
+    return stages
+
+
+class ConvolutionStack:
+    """Kernels, maps and work space for the convolutions of R runs."""
+
+    def __init__(self, stages: Sequence[Stage], device: torch.device, build: Build) -> None:
+        self.stages, self.device = stages, device
+        self.processors = (
+            torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+        )
+        # Parameters of the stack lie at the beginning of a run's row, layer by layer.
+        self.size = max(s.layer.bias + s.layer.learners * s.layer.outputs for s in stages)
+        self._build(build)
+        self._lay_out()
+        self._totals: dict[tuple[int, int], Totals] = {}
+
+    def _build(self, build: Build) -> None:
+        wanted: list[tuple[str, dict[str, int], int]] = []
+        for s in self.stages:
+            source = IMAGES if s.layer.first else ACTIVATIONS
+            gradient = POOLED if s.layer.pooled else ACTIVATIONS
+            forward = {**s.tiling.macros, "SOURCE": source, "RESULT": POOL if s.layer.pooled else RELU}
+            wanted.append(("convolve", forward, s.tiling.shared_bytes))
+            wanted.append(
+                ("weigh", {**s.sharing.macros, "SOURCE": source, "GRADIENT": gradient}, s.sharing.shared_bytes)
+            )
+        for before, s in zip(self.stages, self.stages[1:], strict=False):
+            assert s.backward is not None
+            # A pooled input knows from its code where gradients go; others are let through where the ReLU was open.
+            result = AS_IS if before.layer.pooled else MASKED
+            gradient = POOLED if s.layer.pooled else ACTIVATIONS
+            wanted.append(
+                ("convolve", {**s.backward.macros, "SOURCE": gradient, "RESULT": result}, s.backward.shared_bytes)
+            )
+        kernels = list(build(wanted))
+        both = 2 * len(self.stages)
+        self.forwards, self.weighs, self.backwards = kernels[0:both:2], kernels[1:both:2], [None, *kernels[both:]]
+
+    def _lay_out(self) -> None:
+        """Where weights of all kernels lie in one packed row, and gradients of all weights in one row of totals."""
+        maps, self.places = [], []
+        place = 0
+        for s in self.stages:
+            forward = forward_map(s.layer, s.tiling)
+            backward = np.empty(0, np.int64) if s.backward is None else backward_map(s.layer, s.backward)
+            self.places.append((place, place + len(forward)))
+            maps += [forward, backward]
+            place += len(forward) + len(backward)
+        self.packing = torch.from_numpy(np.concatenate(maps)).to(torch.int32).to(self.device)
+        gradients = np.empty(self.size, np.int64)
+        column = 0
+        for s in self.stages:
+            layer, biases = s.layer, s.layer.learners * s.layer.outputs
+            gradients[layer.weight : layer.weight + layer.weight_count] = column + gradient_map(layer, s.sharing)
+            column += s.sharing.record
+            gradients[layer.bias : layer.bias + biases] = column + np.arange(biases)
+            column += layer.channels_out
+        self.unpacking = torch.from_numpy(gradients).to(torch.int32).to(self.device)
+
+    # ------------------------------------------------------------------ forwards
+
+    def forward(self, theta: Tensor, pictures: Pictures, noise: tuple[Tensor, Tensor] | None) -> list[Tensor]:
+        """theta (R, P) -> weights packed for the kernels, then for each layer its output (R, B, H, W, C) bfloat16
+        and, behind pooling, its code. `noise`: the two keys (R,) of this pass's dropout.
+        """
+        R, B = pictures.index.shape
+        packed = taken(theta, self.packing, torch.bfloat16)
+        saved = [packed]
+        source = self._images(pictures)
+        first_byte = 0
+        for number, s in enumerate(self.stages):
+            side = s.layer.map // 2 if s.layer.pooled else s.layer.map
+            out = torch.empty((R, B, side, side, s.layer.channels_out), dtype=torch.bfloat16, device=self.device)
+            saved.append(out)
+            target = Target(data=out.data_ptr(), scale=1.0)
+            if s.layer.pooled:
+                code = torch.empty(out.shape, dtype=torch.uint8, device=self.device)
+                saved.append(code)
+                target.code = code.data_ptr()
+            if s.site is not None:
+                if noise is not None:
+                    target.first, target.second = (n.data_ptr() for n in noise)
+                    target.threshold, target.scale = s.site.threshold, s.site.scale
+                    target.first_byte = first_byte
+                first_byte += B * int(np.prod(s.site.shape))
+            weights = packed.data_ptr() + 2 * self.places[number][0]
+            biases = theta.data_ptr() + 4 * s.layer.bias
+            self._convolve(self.forwards[number], s.tiling, source, weights, biases, theta.stride(0), target, B, R)
+            source = Source(data=out.data_ptr())
+        return saved
+
+    # ------------------------------------------------------------------ backwards
+
+    def backward(self, saved: Sequence[Tensor], pictures: Pictures, gradient: Tensor, dropped: bool) -> Tensor:
+        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (R, size) float32."""
+        R, B = pictures.index.shape
+        packed, outputs, codes = self._sorted(saved)
+        totals = self._totals_of(B, R)
+        buffer = totals.buffer()
+        pieces = totals.pieces(buffer)
+        if not self.stages[-1].layer.pooled:
+            gradient = gradient * (outputs[-1] > 0)
+        for number in reversed(range(len(self.stages))):
+            s = self.stages[number]
+            source = Source(data=gradient.data_ptr(), scale=1.0)
+            if s.layer.pooled:
+                source.code = codes[number].data_ptr()
+                source.scale = s.site.scale if s.site is not None and dropped else 1.0
+            inputs = self._images(pictures) if s.layer.first else Source(data=outputs[number - 1].data_ptr())
+            self._weigh(number, inputs, source, pieces[2 * number], pieces[2 * number + 1], B, R)
+            if s.backward is not None:
+                before = outputs[number - 1]
+                found = torch.empty_like(before)
+                target = Target(data=found.data_ptr(), mask=before.data_ptr())
+                weights = packed.data_ptr() + 2 * self.places[number][1]
+                kernel = self.backwards[number]
+                assert kernel is not None
+                self._convolve(kernel, s.backward, source, weights, 0, 0, target, B, R)
+                gradient = found
+        return taken(totals(buffer), self.unpacking, torch.float32)
+
+    def _sorted(self, saved: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+        left = iter(saved)
+        packed, outputs, codes = next(left), [], {}
+        for number, s in enumerate(self.stages):
+            outputs.append(next(left))
+            if s.layer.pooled:
+                codes[number] = next(left)
+        return packed, outputs, codes
+
+    def _totals_of(self, batch: int, runs: int) -> Totals:
+        """The sums that `weigh` leaves for each layer: weights, then bias."""
+        if (batch, runs) not in self._totals:
+            shapes = []
+            for s in self.stages:
+                blocks = s.sharing.blocks(batch, runs, self.processors)
+                shapes += [(blocks * s.sharing.splits, s.sharing.record), (blocks, s.layer.channels_out)]
+            self._totals[batch, runs] = Totals(runs, shapes, self.device)
+        return self._totals[batch, runs]
+
+    # ------------------------------------------------------------------ launches
+
+    def _images(self, pictures: Pictures) -> Source:
+        assert pictures.index.is_contiguous()
+        three = ctypes.c_float * 3
+        return Source(
+            data=pictures.addresses.data_ptr(),
+            index=pictures.index.data_ptr(),
+            gain=three(*pictures.gain),
+            shift=three(*pictures.shift),
+        )
+
+    def _convolve(
+        self,
+        kernel: Kernel,
+        tiling: Tiling,
+        source: Source,
+        weights: int,
+        biases: int,
+        bias_stride: int,
+        target: Target,
+        batch: int,
+        runs: int,
+    ) -> None:
+        arguments = (
+            source,
+            ctypes.c_void_p(weights),
+            ctypes.c_longlong(len(self.packing)),
+            ctypes.c_void_p(biases),
+            ctypes.c_longlong(bias_stride),
+            target,
+            ctypes.c_int(batch),
+        )
+        kernel.launch(tiling.grid(batch, runs), tiling.threads, arguments)
+
+    def _weigh(
+        self, number: int, inputs: Source, gradient: Source, partial: Tensor, biases: Tensor, batch: int, runs: int
+    ) -> None:
+        sharing = self.stages[number].sharing
+        arguments = (
+            inputs,
+            gradient,
+            ctypes.c_void_p(partial.data_ptr()),
+            ctypes.c_void_p(biases.data_ptr()),
+            ctypes.c_int(batch),
+            ctypes.c_int(sharing.tiles(batch)),
+        )
+        grid = (biases.shape[1], sharing.all_groups // sharing.groups, runs)
+        self.weighs[number].launch(grid, sharing.threads, arguments)
+
+
+class Convolve(torch.autograd.Function):
+    """The stack as a function of its parameters: each (R, K, ...), views of the beginning of rows (R, P)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        stack: ConvolutionStack,
+        theta: Tensor,
+        pictures: Pictures,
+        noise: tuple[Tensor, Tensor] | None,
+        *parameters: Tensor,
+    ) -> Tensor:
+        saved = stack.forward(theta, pictures, noise)
+        ctx.save_for_backward(*saved)
+        ctx.rest = stack, pictures, noise is not None, [p.shape for p in parameters]
+        return saved[-2] if stack.stages[-1].layer.pooled else saved[-1]
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
+        stack, pictures, dropped, shapes = ctx.rest
+        found = stack.backward(ctx.saved_tensors, pictures, gradient.contiguous(), dropped)
+        parts = found.split([shape[1:].numel() for shape in shapes], dim=1)
+        return None, None, None, None, *(p.view(shape) for p, shape in zip(parts, shapes, strict=True))

@@ -1,0 +1,159 @@
+// The gradient of a layer's weights: sums over all pixels of input x gradient. Needs convolution.cu before it.
+//
+// CI, LI belong to the layer's input and CO, LO to its output. SOURCE says how the input is found, GRADIENT how the
+// gradient of the output is (0 as it is, 2 pooled). A block of threads goes over every gridDim.x-th tile. Its warps
+// take one row of taps each (of three, or one where TAPS = 1), within it a group of INPUTS_EACH blocks of 16 inputs x
+// OUTPUTS_EACH blocks of 8 outputs, and of the tile's patches every SPLITS-th. A block has GROUPS of all groups;
+// blockIdx.y says which.
+//
+// partial: [R][gridDim.x][SPLITS][RECORD] float32, a record being [group][tap row][tap column][product][lane][4].
+// bias_partial: [R][gridDim.x][CO].
+
+constexpr int INPUT_GROUPS = CI / (16 * INPUTS_EACH), OUTPUT_GROUPS = CO / (8 * OUTPUTS_EACH);
+constexpr int ALL_GROUPS = INPUT_GROUPS * OUTPUT_GROUPS;
+constexpr bool ALIKE = LI == 0 || LEARNERS == 1;
+// The inputs and outputs of a slice form a rectangle: whole rows of groups, or a part of one row. Images come whole.
+constexpr int ROWS_OF_GROUPS = GROUPS > OUTPUT_GROUPS ? GROUPS / OUTPUT_GROUPS : 1;
+constexpr int SLICE_INPUTS = SOURCE == 1 ? CI : 16 * INPUTS_EACH * ROWS_OF_GROUPS;
+constexpr int SLICE_OUTPUTS = 8 * OUTPUTS_EACH * (GROUPS > OUTPUT_GROUPS ? OUTPUT_GROUPS : GROUPS);
+constexpr int INPUT_STRIDE = stride_of(SLICE_INPUTS), GRADIENT_STRIDE = stride_of(SLICE_OUTPUTS);
+static_assert(GROUPS % OUTPUT_GROUPS == 0 || OUTPUT_GROUPS % GROUPS == 0, "a slice is no rectangle");
+
+// Products of a group, numbered input by input.
+constexpr __device__ bool has(int group, int input, int block) {
+    return used(group / OUTPUT_GROUPS * INPUTS_EACH + input, group % OUTPUT_GROUPS * OUTPUTS_EACH + block);
+}
+
+constexpr __device__ int number(int group, int input, int block) {
+    int count = 0;
+    for (int k = 0; k < INPUTS_EACH; ++k)
+        for (int n = 0; n < OUTPUTS_EACH; ++n) {
+            if (k == input && n == block) return count;
+            count += has(group, k, n);
+        }
+    return count;
+}
+
+constexpr __device__ int products(int group) { return number(group, INPUTS_EACH, 0); }
+
+constexpr __device__ int products_before(int group) {
+    int count = 0;
+    for (int g = 0; g < group; ++g) count += products(g);
+    return count;
+}
+
+constexpr __device__ int most_products() {
+    int most = 1;
+    for (int g = 0; g < ALL_GROUPS; ++g) most = products(g) > most ? products(g) : most;
+    return most;
+}
+
+constexpr __device__ bool has_input(int group, int input) {
+    for (int n = 0; n < OUTPUTS_EACH; ++n)
+        if (has(group, input, n)) return true;
+    return false;
+}
+
+// Pairs of output blocks are fetched together.
+constexpr __device__ bool has_pair(int group, int pair) {
+    for (int k = 0; k < INPUTS_EACH; ++k)
+        if (has(group, k, 2 * pair) || has(group, k, 2 * pair + 1)) return true;
+    return false;
+}
+
+constexpr int MOST = most_products();
+constexpr int RECORD = products_before(ALL_GROUPS) * TAPS * 128;
+
+// All patches of the tile for one group and row of taps.
+template <int GROUP> DEVICE void add_tile(float (&sum)[MOST * SIDE][4], int split, u32 input, u32 gradient) {
+#pragma unroll 1
+    for (int patch = split; patch < PATCHES; patch += SPLITS) {
+        const u32 x = input + patch_start(patch, TALL, PITCH) * INPUT_STRIDE;
+        const u32 dy = gradient + patch_start(patch, ROWS, MAP) * GRADIENT_STRIDE;
+        u32 outputs[OUTPUTS_EACH / 2][4];
+        each<0, OUTPUTS_EACH / 2>([&](auto pair) {
+            constexpr int P = decltype(pair)::value;
+            if constexpr (has_pair(GROUP, P)) load_transposed(outputs[P], dy + P * 32);
+        });
+        each<0, SIDE>([&](auto right) {
+            constexpr int RIGHT = decltype(right)::value;
+            each<0, INPUTS_EACH>([&](auto input) {
+                constexpr int K = decltype(input)::value;
+                if constexpr (has_input(GROUP, K)) {
+                    u32 inputs[4];
+                    load_transposed(inputs, x + RIGHT * INPUT_STRIDE + K * 32);
+                    each<0, OUTPUTS_EACH>([&](auto block) {
+                        constexpr int N = decltype(block)::value;
+                        if constexpr (has(GROUP, K, N))
+                            multiply(sum[RIGHT * products(GROUP) + number(GROUP, K, N)], inputs, outputs[N / 2][N % 2 * 2],
+                                     outputs[N / 2][N % 2 * 2 + 1]);
+                    });
+                }
+            });
+        });
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * SIDE * GROUPS * SPLITS, RESIDENT)
+weigh(const Source from, const Source gradient, float* partial, float* bias_partial, int batch, int tiles) {
+    SHARED_MEMORY(tile);
+    char* const gradient_tile = tile + TILE_PIXELS * INPUT_STRIDE;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp % SIDE, split = warp / (SIDE * GROUPS);
+    const int run = blockIdx.z, group = blockIdx.y * GROUPS + warp / SIDE % GROUPS;
+    const int input_group = group / OUTPUT_GROUPS, output_group = group % OUTPUT_GROUPS;
+    const int first_input = SOURCE == 1 ? 0 : blockIdx.y * GROUPS / OUTPUT_GROUPS * INPUTS_EACH * 16;
+    const int first_output = blockIdx.y * GROUPS % OUTPUT_GROUPS * OUTPUTS_EACH * 8;
+
+    // A lane hands over the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0 and 2
+    // the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
+    const u32 x = shared_address(tile) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
+                  (input_group * INPUTS_EACH * 16 - first_input) * 2 + lane / 8 % 2 * 16;
+    const u32 dy = shared_address(gradient_tile) + (lane / 8 % 2 * MAP + lane % 8) * GRADIENT_STRIDE +
+                   (output_group * OUTPUTS_EACH * 8 - first_output) * 2 + lane / 16 * 16;
+    float sum[MOST * SIDE][4] = {}, total[8] = {};
+
+    auto for_my_group = [&](auto body) {
+        if constexpr (ALIKE)
+            body(Number<0>{});
+        else
+            each<0, ALL_GROUPS>([&](auto number) {
+                if (group == decltype(number)::value) body(number);
+            });
+    };
+
+    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+        const Place at = place_of(t, run);
+        fetch<SOURCE, CI, SLICE_INPUTS, BORDER / 2>(tile, from, at, first_input, batch, total);
+        fetch<GRADIENT, CO, SLICE_OUTPUTS, 0, true>(gradient_tile, gradient, at, first_output, batch, total);
+        __syncthreads();
+        for_my_group([&](auto number) { add_tile<decltype(number)::value>(sum, split, x, dy); });
+        __syncthreads();
+    }
+
+    float* record = partial + (((i64)run * gridDim.x + blockIdx.x) * SPLITS + split) * RECORD;
+    for_my_group([&](auto number) {
+        constexpr int G = decltype(number)::value, COUNT = products(G) * SIDE;
+        const int before = ALIKE ? group * products(0) : products_before(G);
+        float* to = record + (before * SIDE * SIDE + down * COUNT) * 128 + lane * 4;
+        each<0, COUNT>([&](auto product) {
+            constexpr int P = decltype(product)::value;
+            float4 four;
+            four.x = sum[P][0], four.y = sum[P][1], four.z = sum[P][2], four.w = sum[P][3];
+            *(float4*)(to + P * 128) = four;
+        });
+    });
+
+    if (blockIdx.y * GROUPS < OUTPUT_GROUPS) {  // the bias: add up what the threads of a channel have found
+        constexpr int C = SLICE_OUTPUTS;
+        const Walk<C> walk;
+        float* sums = (float*)tile;
+        if (walk.first < walk.stride)
+            for (int c = 0; c < 8; ++c) sums[walk.first * C + walk.chunk * 8 + c] = total[c];
+        __syncthreads();
+        for (int c = threadIdx.x; c < C; c += blockDim.x) {
+            float all = 0.0f;
+            for (int i = 0; i < walk.stride; ++i) all += sums[i * C + c];
+            bias_partial[((i64)run * gridDim.x + blockIdx.x) * CO + first_output + c] = all;
+        }
+    }
+}

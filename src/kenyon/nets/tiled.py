@@ -1,0 +1,139 @@
+"""The fastest execution: all runs and learners at once, convolutions by CUDA kernels of our own.
+
+It serves backbones of 3x3 convolutions, each with its ReLU and perhaps 2x2 pooling and dropout, followed by dense
+layers, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout and keep no more
+than the backward pass needs. Everything else goes through `execution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import torch
+from torch import Tensor, nn
+
+from kenyon.nets.cuda import compiler
+from kenyon.nets.cuda.plan import Convolution
+from kenyon.nets.cuda.stack import Build, ConvolutionStack, Convolve, Pictures, Stage, choose_stages
+from kenyon.nets.dropout import DropoutSite
+from kenyon.nets.execution import Sequential, Step, known_layers
+from kenyon.nets.layout import Layout
+from kenyon.random import Noise
+
+
+def tiled(
+    backbone: nn.Module,
+    shape: tuple[int, int, int],
+    layout: Layout,
+    learners: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Tiled | None:
+    """None where the backbone or the device is not one for it."""
+    if device.type != "cuda" or dtype is not torch.bfloat16 or not compiler.available(device):
+        return None
+    if not known_layers(backbone):
+        return None
+    assert isinstance(backbone, nn.Sequential)
+    plan = Sequential(backbone, shape, learners, folds=True)
+    stages = plan_stages(plan.steps, shape, layout, learners)
+    return None if stages is None else Tiled(backbone, shape, learners, stages, device, compiler.build)
+
+
+def plan_stages(
+    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int
+) -> list[Stage] | None:
+    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot."""
+    channels, side, width = shape
+    if channels != 3 or side != width:
+        return None
+    layers: list[tuple[Convolution, DropoutSite | None]] = []
+    for step in steps:
+        if not isinstance(step.layer, nn.Conv2d):
+            break
+        if side % 8 or not step.relu or not _plain(step.layer):
+            return None
+        weight, bias = layout.segments[f"{step.name}.weight"], layout.segments[f"{step.name}.bias"]
+        layer = Convolution(
+            side,
+            learners,
+            step.layer.in_channels,
+            step.layer.out_channels,
+            step.pool,
+            not layers,
+            weight.start,
+            bias.start,
+        )
+        layers.append((layer, step.site))
+        side = side // 2 if step.pool else side
+    rest = steps[len(layers) :]
+    if not layers or not rest or not isinstance(rest[0].layer, nn.Flatten):
+        return None
+    if not all(isinstance(s.layer, (nn.Linear, nn.ReLU, nn.Dropout)) for s in rest[1:]):
+        return None
+    return choose_stages(layers)
+
+
+def _plain(layer: nn.Conv2d) -> bool:
+    settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
+    return settings == ((3, 3), (1, 1), (1, 1), (1, 1)) and layer.bias is not None
+
+
+class Tiled(Sequential):
+    input_channels: int | None = 4  # three colours and an empty byte: a pixel is one word
+
+    def __init__(
+        self,
+        backbone: nn.Sequential,
+        shape: tuple[int, int, int],
+        learners: int,
+        stages: list[Stage],
+        device: torch.device,
+        build: Build,
+    ) -> None:
+        super().__init__(backbone, shape, learners, folds=True)
+        self.stages, self.device, self.build = stages, device, build
+        self.convolutional, self.rest = self.steps[: len(stages)], self.steps[len(stages) + 1 :]
+        self._stack: ConvolutionStack | None = None  # compiled when first used
+
+    def all_runs(self, theta: Tensor, views: dict[str, Tensor], images: Pictures, noise: Noise | None) -> Tensor:
+        """theta (R, P) and its named views (R, K, ...) -> features (R, K, B, F) bfloat16."""
+        if self._stack is None:
+            self._stack = ConvolutionStack(self.stages, self.device, self.build)
+        names = [f"{s.name}.{part}" for s in self.convolutional for part in ("weight", "bias")]
+        keys = None if noise is None else (noise.first, noise.second)
+        parameters = (views[n] for n in names)
+        maps = Convolve.apply(self._stack, theta.detach(), images, keys, *parameters)  # type: ignore[no-untyped-call]
+        x = self._flattened(maps)
+        drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
+        for step in self.rest:
+            if isinstance(step.layer, nn.Linear):
+                x = _dense(x, views[f"{step.name}.weight"], views.get(f"{step.name}.bias"))
+            elif step.site is None:
+                x = step.layer(x)
+            elif noise is not None:
+                x = x * self._kept(step, noise, drawn, x) * step.site.scale
+                drawn += x.shape[2] * prod(step.site.shape)
+        return x
+
+    def _flattened(self, maps: Tensor) -> Tensor:
+        """(R, B, H, W, padded(K*C)) -> (R, K, B, C*H*W), each learner's features in PyTorch's own order."""
+        channels = self.stages[-1].layer.outputs
+        each = maps[..., : self.learners * channels].unflatten(-1, (self.learners, channels))
+        return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
+
+    def _kept(self, step: Step, noise: Noise, start: int, x: Tensor) -> Tensor:
+        assert step.site is not None
+        R, K, B, F = x.shape
+        piece = noise.bytes(B * prod(step.site.shape), start).view(R, B, -1)[..., : K * F]
+        return (piece >= step.site.threshold).view(R, B, K, F).transpose(1, 2)
+
+
+def _dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """x (R, K, B, I) by weights (R, K, O, I)."""
+    R, K = x.shape[:2]
+    flat, turned = x.flatten(0, 1), weight.flatten(0, 1).to(x.dtype).transpose(1, 2)
+    if bias is None:
+        return torch.bmm(flat, turned).unflatten(0, (R, K))
+    return torch.baddbmm(bias.flatten(0, 1).to(x.dtype).unsqueeze(1), flat, turned).unflatten(0, (R, K))

@@ -1,0 +1,130 @@
+"""Single passes over a fleet's rows in Triton: Adam with the forces of penalties, and sums of squares.
+
+Each has its plain version where it is used; these serve on a GPU.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language import constexpr, tensor
+except ImportError:
+    triton = None
+
+BLOCK = 1024
+WIDE = 8192
+
+
+def available(x: Tensor) -> bool:
+    return triton is not None and x.is_cuda
+
+
+def group_squares(rows: Tensor, bounds: Tensor) -> Tensor:
+    """Sums of squares of rows (R, P) between neighbouring bounds (G + 1,): (R, G)."""
+    groups = len(bounds) - 1
+    if not available(rows):
+        ends = bounds.tolist()
+        return torch.stack([rows[:, a:b].square().sum(1) for a, b in pairwise(ends)], dim=1)
+    out = torch.empty((len(rows), groups), device=rows.device)
+    _squares[(groups, len(rows))](rows, bounds, out, rows.stride(0), WIDE, num_warps=16)
+    return out
+
+
+def adam(
+    theta: Tensor,
+    gradient: Tensor,
+    first: Tensor,
+    second: Tensor,
+    rate: Tensor,
+    moves: Tensor,
+    steps: Tensor,
+    betas: tuple[float, float],
+    epsilon: float,
+    pulls: list[tuple[Tensor, Tensor, Tensor]],
+    decay: tuple[Tensor, Tensor] | None,
+    *,
+    keep: bool,
+) -> None:
+    """One step of Adam with up to two pulls (strength (R,), weight, target) and a decay (rates, groups), in one pass.
+
+    `keep` writes the whole gradient back.
+    """
+    R, P = theta.shape
+    assert len(pulls) <= 2
+    nothing = theta
+    (s1, w1, t1), (s2, w2, t2) = (*pulls, *[(nothing, nothing, nothing)] * (2 - len(pulls)))
+    rates, groups = decay or (nothing, nothing)
+    _adam[(-(-P // BLOCK), R)](
+        theta, gradient, first, second, rate, moves, steps, P,
+        s1, w1, t1, w1.shape[1] if pulls else 0, t1.stride(0) if pulls else 0,
+        s2, w2, t2, w2.shape[1] if len(pulls) > 1 else 0, t2.stride(0) if len(pulls) > 1 else 0,
+        rates, groups, rates.shape[1],
+        *betas, epsilon, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def _jit(kernel: Any) -> Any:
+    return kernel if triton is None else triton.jit(kernel)
+
+
+@_jit
+def _squares(rows: tensor, bounds: tensor, out: tensor, stride: tensor, BLOCK: constexpr) -> None:
+    group, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    begin, end = tl.load(bounds + group), tl.load(bounds + group + 1)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(begin, end, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(rows + run * stride + at, mask=at < end, other=0.0)
+        total += x * x
+    tl.store(out + run * tl.num_programs(0) + group, tl.sum(total))
+
+
+@_jit
+def _pull(
+    x: tensor, at: tensor, run: tensor, strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor
+) -> tensor:
+    there = at < size
+    w = tl.load(weight + run * size + at, mask=there, other=0.0)
+    t = tl.load(target + run * stride + at, mask=there, other=0.0)
+    return w * ((x - t) * tl.load(strength + run))
+
+
+@_jit
+def _adam(
+    theta: tensor, gradient: tensor, first: tensor, second: tensor, rate: tensor, moves: tensor, steps: tensor,
+    P: tensor,
+    s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
+    s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
+    rates: tensor, groups: tensor, G: tensor,
+    beta1: tensor, beta2: tensor, epsilon: tensor,
+    PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
+) -> None:  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask, to = at < P, run * P + at
+    x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
+    if PULLS >= 1:
+        g += _pull(x, at, run, s1, w1, t1, n1, d1)
+    if PULLS >= 2:
+        g += _pull(x, at, run, s2, w2, t2, n2, d2)
+    if DECAY:
+        group = tl.load(groups + at, mask=mask, other=-1)
+        g += tl.load(rates + run * G + group, mask=group >= 0, other=0.0) * x
+    if KEEP:
+        tl.store(gradient + to, g, mask=mask)
+    move, step = tl.load(moves + run), tl.maximum(tl.load(steps + run), 1.0)
+    m, v = tl.load(first + to, mask=mask), tl.load(second + to, mask=mask)
+    m += (g - m) * ((1 - beta1) * move)
+    v += (g * g - v) * ((1 - beta2) * move)
+    size = tl.load(rate + run) * move / (1 - tl.exp(step * tl.log(beta1)))
+    spread = tl.sqrt(v) / tl.sqrt(1 - tl.exp(step * tl.log(beta2))) + epsilon
+    tl.store(first + to, m, mask=mask)
+    tl.store(second + to, v, mask=mask)
+    tl.store(theta + to, x - m / spread * size, mask=mask)
