@@ -45,7 +45,8 @@ def _jit(kernel: Any) -> Any:
 
 
 @_jit
-def _mix(x: tensor) -> tensor:
+def mix_words(x: tensor) -> tensor:
+    """`mix32` inside a kernel."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
     x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - 0x100000000)
     return x ^ ((x >> 16) & 0xFFFF)
@@ -55,5 +56,5 @@ def _mix(x: tensor) -> tensor:
 def _words(first: tensor, second: tensor, words: tensor, count: tensor, start: tensor, BLOCK: constexpr) -> None:
     run = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = _mix(_mix(at + start + tl.load(first + run)) ^ tl.load(second + run))
+    x = mix_words(mix_words(at + start + tl.load(first + run)) ^ tl.load(second + run))
     tl.store(words + run.to(tl.int64) * count + at, x, mask=at < count)

@@ -43,18 +43,25 @@ def key(*words: int) -> int:
 
 @dataclass(frozen=True)
 class Noise:
-    """The random bytes of one step of every run, as the two words (R,) int32 that they all follow from."""
+    """The random bytes of one step of every run, as the two words (R,) int32 that they all follow from.
+
+    Of several steps, (S, R).
+    """
 
     first: Tensor
     second: Tensor
 
     @classmethod
     def at(cls, keys: Tensor, step: Tensor) -> Noise:
-        """(R,) int64 keys and a (1,) int64 step, a tensor so that a captured CUDA graph can move on by itself."""
+        """From keys (R,) int64 and a step (1,), or steps (S, 1), int64."""
         low = (keys & 0x7FFFFFFF).to(torch.int32)
         high = (keys >> 31).to(torch.int32)
         moment = mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)
         return cls(moment, mix32(moment + low))
+
+    def of_step(self, step: Tensor) -> Noise:
+        """One of several steps: a tensor (1,), so that a captured CUDA graph can move on by itself."""
+        return Noise(*(x.index_select(0, step).squeeze(0) for x in (self.first, self.second)))
 
     def words(self, count: int, start: int = 0) -> Tensor:
         """The int32 words start..start+count-1, (R, count)."""

@@ -187,15 +187,15 @@ class Net:
             pick = member.unsqueeze(-1).unsqueeze(-1).expand(*out.shape[:-2], 1, out.shape[-1])
             return out.gather(-2, pick).squeeze(-2)
 
-        logits = predict(f.sum(-3), member, weight, bias)
+        logits = predict(f.sum(-3) if self.learners > 1 else f.squeeze(-3), member, weight, bias)
         if not own:
             return Outputs(logits, None)
-        fleet = row.ndim == 2
-        of_each = None if member is None else member.unsqueeze(-2)
-        own_logits = predict(
-            f, of_each, weight.unsqueeze(-4) if fleet else weight, bias.unsqueeze(-3) if fleet else bias
-        )
-        return Outputs(logits, own_logits)
+        if self.learners == 1:
+            return Outputs(logits, logits.unsqueeze(-3))
+        flat = f.flatten(-3, -2)  # (..., K * B, F): one product for all learners
+        of_each = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
+        own_logits = predict(flat, of_each, weight, bias)
+        return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
 
     def _features(
         self,

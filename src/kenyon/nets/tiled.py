@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.plan import Convolution
 from kenyon.nets.cuda.stack import Build, ConvolutionStack, Convolve, Pictures, Stage, choose_stages
+from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.execution import Sequential, Step, known_layers
 from kenyon.nets.layout import Layout
@@ -70,9 +71,24 @@ def plan_stages(
     rest = steps[len(layers) :]
     if not layers or not rest or not isinstance(rest[0].layer, nn.Flatten):
         return None
-    if not all(isinstance(s.layer, (nn.Linear, nn.ReLU, nn.Dropout)) for s in rest[1:]):
+    if _dense_layers(rest[1:]) is None:
         return None
     return choose_stages(layers)
+
+
+def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
+    """Dense layers, whether a ReLU is behind each, and the dropout behind that; None if there is anything else."""
+    found: list[tuple[Step, bool, DropoutSite | None]] = []
+    for step in steps:
+        if isinstance(step.layer, nn.Linear):
+            found.append((step, False, None))
+        elif isinstance(step.layer, nn.ReLU) and found and not found[-1][1]:
+            found[-1] = (found[-1][0], True, None)
+        elif step.site is not None and found and found[-1][1] and found[-1][2] is None:
+            found[-1] = (found[-1][0], True, step.site)
+        else:
+            return None
+    return found
 
 
 def _plain(layer: nn.Conv2d) -> bool:
@@ -94,7 +110,8 @@ class Tiled(Sequential):
     ) -> None:
         super().__init__(backbone, shape, learners, folds=True)
         self.stages, self.device, self.build = stages, device, build
-        self.convolutional, self.rest = self.steps[: len(stages)], self.steps[len(stages) + 1 :]
+        self.convolutional = self.steps[: len(stages)]
+        self.dense = _dense_layers(self.steps[len(stages) + 1 :]) or []
         self._stack: ConvolutionStack | None = None  # compiled when first used
 
     def all_runs(self, theta: Tensor, views: dict[str, Tensor], images: Pictures, noise: Noise | None) -> Tensor:
@@ -107,14 +124,11 @@ class Tiled(Sequential):
         maps = Convolve.apply(self._stack, theta.detach(), images, keys, *parameters)  # type: ignore[no-untyped-call]
         x = self._flattened(maps)
         drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
-        for step in self.rest:
-            if isinstance(step.layer, nn.Linear):
-                x = _dense(x, views[f"{step.name}.weight"], views.get(f"{step.name}.bias"))
-            elif step.site is None:
-                x = step.layer(x)
-            elif noise is not None:
-                x = x * self._kept(step, noise, drawn, x) * step.site.scale
-                drawn += x.shape[2] * prod(step.site.shape)
+        for step, relu, site in self.dense:
+            x = _dense(x.to(torch.bfloat16), views[f"{step.name}.weight"], views.get(f"{step.name}.bias"))
+            if relu:
+                x = relu_dropout(x, noise, site, drawn)
+                drawn += x.shape[2] * prod(site.shape) if site is not None else 0
         return x
 
     def _flattened(self, maps: Tensor) -> Tensor:
@@ -122,12 +136,6 @@ class Tiled(Sequential):
         channels = self.stages[-1].layer.outputs
         each = maps[..., : self.learners * channels].unflatten(-1, (self.learners, channels))
         return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
-
-    def _kept(self, step: Step, noise: Noise, start: int, x: Tensor) -> Tensor:
-        assert step.site is not None
-        R, K, B, F = x.shape
-        piece = noise.bytes(B * prod(step.site.shape), start).view(R, B, -1)[..., : K * F]
-        return (piece >= step.site.threshold).view(R, B, K, F).transpose(1, 2)
 
 
 def _dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

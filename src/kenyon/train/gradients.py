@@ -25,27 +25,35 @@ def data_gradients(
     *,
     lanes: Lanes,
     runs: Sequence[int],
-    dropout_keys: Tensor | None,
+    noise: Noise | None,
     own: bool,
     gradient: Tensor,
     value: Tensor,
-) -> None:
-    """The loss of each run on its current batch into `value` (R,), its gradient into `gradient` (R, P).
+) -> Tensor:
+    """The loss of each run on its current batch into `value` (R,), its gradient (R, P), perhaps in `gradient`.
 
-    `dropout_keys` (R,) seed this pass's dropout; None turns dropout off. Runs share nothing, so that a run's
+    `noise` is for dropout, of all steps of this pass; None turns dropout off. Runs share nothing, so that a run's
     numbers are the same whoever trains beside it.
     """
-    noise = None if dropout_keys is None else Noise.at(dropout_keys, loader.step)
+    noise = None if noise is None else noise.of_step(loader.step)
     drawn = None if noise is None or net.together else noise.bytes(net.execute.noise_size(loader.size))
 
+    result_of_all = gradient
+
     def work(run: Runs) -> None:
+        nonlocal result_of_all
         batch = loader.batch(run)
         row = theta[run].detach().requires_grad_()
         with torch.enable_grad():
             mine = noise if drawn is None else drawn[run]
             outputs = net.forward(row, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, row, outputs, batch)
-        gradient[run].copy_(torch.autograd.grad(result.sum(), row)[0])
+        found = torch.autograd.grad(result.sum(), row)[0]
+        if isinstance(run, slice):
+            result_of_all = found
+        else:
+            gradient[run].copy_(found)
         value[run].copy_(result.detach())
 
     lanes.each(runs, work)
+    return result_of_all

@@ -8,6 +8,7 @@ of (seed, purpose, phase, epoch, step). Nothing else decides a result.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from kenyon.importance import GradientImportance, PathImportance, accumulated, c
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.penalties import Predictions, Weights, strength_of
-from kenyon.random import Purpose, key, normal, shuffled
+from kenyon.random import Noise, Purpose, key, normal, shuffled
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
 from kenyon.train.device import Captured, Lanes, Runs
@@ -84,7 +85,12 @@ class Trainer:
         self.finite = torch.ones(R, dtype=torch.bool, device=self.device)
         self.heads = torch.zeros(len(self.phases[0]), dtype=torch.long, device=self.device)
         self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
+        most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
+        self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
+        self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
         self.captured: dict[tuple[Any, ...], Captured] = {}
+        # Of epochs whose end the device has not confirmed: (epoch, whether each run is finite, when that is known).
+        self.reports: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
     # ------------------------------------------------------------------ the loop
 
@@ -194,13 +200,22 @@ class Trainer:
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
 
     def _retire_diverged(self) -> None:
-        """Runs whose loss is no longer finite stop here; the others go on."""
+        """Runs whose loss is no longer finite stop here; the others go on.
+
+        A GPU is asked about the epoch before, which it has finished: waiting for this one would leave it idle.
+        """
         at = self.position
-        fallen = [run for run in self.live if not self.finite[run]]
-        for run in fallen:
-            at.diverged[run] = [at.phase, at.epoch]
-        if fallen:
-            self.captured.clear()  # the captured steps still include them
+        self.reports.append((at.epoch, self.finite.to("cpu", non_blocking=True), _finished_event(self.device)))
+        last = at.epoch + 1 == self.training.epochs
+        while len(self.reports) > (1 if self.device.type == "cuda" and not last else 0):
+            epoch, finite, event = self.reports.popleft()
+            if event is not None:
+                event.synchronize()
+            fallen = [run for run in self.live if not finite[run]]
+            for run in fallen:
+                at.diverged[run] = [at.phase, epoch]
+            if fallen and not self.net.together:
+                self.captured.clear()  # the captured steps still include them
 
     # ------------------------------------------------------------------ an epoch
 
@@ -319,7 +334,8 @@ class Trainer:
     # ------------------------------------------------------------------ small things
 
     def _gradients(self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True) -> None:
-        data_gradients(
+        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step."""
+        self.gradient = data_gradients(
             self.net,
             theta,
             loader,
@@ -327,7 +343,7 @@ class Trainer:
             loss,
             lanes=self.lanes,
             runs=self.live,
-            dropout_keys=self.keys if dropout else None,
+            noise=self.noise if dropout else None,
             own=own,
             gradient=self.gradient,
             value=self.loss,
@@ -350,9 +366,21 @@ class Trainer:
 
     def _seed_dropout(self, *words: int) -> None:
         self.keys.copy_(self._run_keys(*words))
+        drawn = Noise.at(self.keys, self.every_step)
+        self.noise.first.copy_(drawn.first)
+        self.noise.second.copy_(drawn.second)
 
     def _protected(self, theta: Tensor) -> Tensor:
         return theta[:, : self.net.layout.protected]
+
+
+def _finished_event(device: torch.device) -> torch.cuda.Event | None:
+    """An event behind all that was asked of a GPU so far."""
+    if device.type != "cuda":
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
 
 
 def _cross_entropy(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:

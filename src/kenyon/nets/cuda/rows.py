@@ -18,6 +18,7 @@ except ImportError:
     triton = None
 
 BLOCK = 1024
+COLUMNS, DEEP = 128, 16  # of a tile of pieces that are added up at once
 
 
 def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
@@ -51,7 +52,7 @@ class Totals:
         table = []  # of every block: where its piece begins, S, N, first column within it, first column of the result
         start = column = 0
         for s, n in shapes:
-            table += [(start, s, n, first, column + first) for first in range(0, n, BLOCK)]
+            table += [(start, s, n, first, column + first) for first in range(0, n, COLUMNS)]
             start, column = start + runs * s * n, column + n
         self.table = torch.tensor(table, device=device)
 
@@ -66,7 +67,7 @@ class Totals:
         if triton is None or not buffer.is_cuda:
             return totals_plain(self.pieces(buffer))
         out = torch.empty((self.runs, self.length), device=buffer.device)
-        _total[(len(self.table), self.runs)](buffer, self.table, out, self.length, BLOCK, num_warps=4)
+        _total[(len(self.table), self.runs)](buffer, self.table, out, self.length, COLUMNS, DEEP, num_warps=4)
         return out
 
 
@@ -84,16 +85,17 @@ def _take(rows: tensor, places: tensor, out: tensor, stride: tensor, count: tens
 
 
 @_jit
-def _total(buffer: tensor, table: tensor, out: tensor, length: tensor, BLOCK: constexpr) -> None:
+def _total(buffer: tensor, table: tensor, out: tensor, length: tensor, COLUMNS: constexpr, DEEP: constexpr) -> None:
     run = tl.program_id(1).to(tl.int64)
     entry = table + tl.program_id(0) * 5
     start, pieces, width = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
     first, column = tl.load(entry + 3), tl.load(entry + 4)
-    at = tl.arange(0, BLOCK)
+    at, deep = tl.arange(0, COLUMNS), tl.arange(0, DEEP)
     mask = first + at < width
     source = buffer + start + run * pieces * width + first + at
-    total = tl.zeros([BLOCK], tl.float32)
-    for _ in range(pieces):
-        total += tl.load(source, mask=mask, other=0.0)
-        source += width
-    tl.store(out + run * length + column + at, total, mask=mask)
+    total = tl.zeros([DEEP, COLUMNS], tl.float32)
+    for top in range(0, pieces, DEEP):
+        piece = top + deep
+        there = (piece < pieces)[:, None] & mask[None, :]
+        total += tl.load(source[None, :] + piece[:, None] * width, mask=there, other=0.0)
+    tl.store(out + run * length + column + at, tl.sum(total, 0), mask=mask)

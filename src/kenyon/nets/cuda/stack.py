@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -108,6 +109,7 @@ class ConvolutionStack:
         )
         # Parameters of the stack lie at the beginning of a run's row, layer by layer.
         self.size = max(s.layer.bias + s.layer.learners * s.layer.outputs for s in stages)
+        self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._build(build)
         self._lay_out()
         self._totals: dict[tuple[int, int], Totals] = {}
@@ -198,6 +200,7 @@ class ConvolutionStack:
         pieces = totals.pieces(buffer)
         if not self.stages[-1].layer.pooled:
             gradient = gradient * (outputs[-1] > 0)
+        kept = [gradient]  # until both streams are done with them
         for number in reversed(range(len(self.stages))):
             s = self.stages[number]
             source = Source(data=gradient.data_ptr(), scale=1.0)
@@ -205,7 +208,8 @@ class ConvolutionStack:
                 source.code = codes[number].data_ptr()
                 source.scale = s.site.scale if s.site is not None and dropped else 1.0
             inputs = self._images(pictures) if s.layer.first else Source(data=outputs[number - 1].data_ptr())
-            self._weigh(number, inputs, source, pieces[2 * number], pieces[2 * number + 1], B, R)
+            with self._beside():
+                self._weigh(number, inputs, source, pieces[2 * number], pieces[2 * number + 1], B, R)
             if s.backward is not None:
                 before = outputs[number - 1]
                 found = torch.empty_like(before)
@@ -215,7 +219,20 @@ class ConvolutionStack:
                 assert kernel is not None
                 self._convolve(kernel, s.backward, source, weights, 0, 0, target, B, R)
                 gradient = found
+                kept.append(found)
+        if self.beside is not None:
+            torch.cuda.current_stream().wait_stream(self.beside)
         return taken(totals(buffer), self.unpacking, torch.float32)
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        """A second stream, from this point of the first on: weights are weighed while gradients go further back."""
+        if self.beside is None:
+            yield
+            return
+        self.beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.beside):
+            yield
 
     def _sorted(self, saved: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
         left = iter(saved)
