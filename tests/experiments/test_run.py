@@ -59,8 +59,8 @@ class Counter(Silent):
         self.fleets: list[tuple[str, tuple[int, ...], int]] = []
         self.calls = 0
 
-    def fleet_starts(self, config: Any, seeds: Any, done: int, total: int) -> None:
-        self.fleets.append((config.method, tuple(seeds), done))
+    def fleet_starts(self, cells: Any, done: int, total: int) -> None:
+        self.fleets.append((cells[0].config.method, tuple(cell.seed for cell in cells), done))
 
     def epoch_done(self, trainer: Trainer) -> None:
         self.calls += 1
@@ -357,10 +357,11 @@ def test_a_run_that_diverges_is_in_the_result(tmp_path: Path) -> None:
 DRIVER = """
 import json, sys, torch
 torch.set_num_threads(1)
-import kenyon.experiments.runner as module
-module.SAVE_EVERY = 0.0
+import kenyon.experiments.training as training
+from kenyon.experiments import execute, plan
+training.SAVE_EVERY = 0.0
 print("ready", flush=True)
-module.execute(module.plan(**json.loads(sys.argv[1])))
+execute(plan(**json.loads(sys.argv[1])))
 """
 
 

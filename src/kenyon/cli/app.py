@@ -65,7 +65,17 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", help="Change a setting: name=value, e.g. lambda_sp=5000. May be repeated."),
+        typer.Option(
+            "--set",
+            help="Change a setting: name=value, e.g. lambda_sp=5000. Several values, lambda_sp=1000,5000, make a "
+            "grid: every combination is trained, with all seeds. May be repeated.",
+        ),
+    ] = None,
+    fleet: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--fleet", help="Most runs to train together [default: 128, and as many as the device has room for]."
+        ),
     ] = None,
     fwt: Annotated[
         bool,
@@ -78,7 +88,8 @@ def run(
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
 
-    Run again, it continues what was interrupted and reports what is there.
+    Run again, it continues what was interrupted and reports what is there. Results are in
+    OUT/BENCHMARK/METHOD/result.json; those of a grid in a folder a point, METHOD/lambda_sp=1000/result.json.
     """
     from kenyon.cli.run import run_command
 
@@ -92,6 +103,7 @@ def run(
         data=data,
         out=out,
         settings=set_ or [],
+        fleet=fleet,
         fwt=fwt,
         as_json=json,
     )
