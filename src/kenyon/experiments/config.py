@@ -129,7 +129,7 @@ def parse_settings(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, An
         if name not in known:
             raise unknown(f"setting of {' or '.join(methods)}", name, known)
         if name in given:
-            raise ConfigError(f"--set {name} is given twice.")
+            raise ConfigError(f"--set {name} is given twice. Several values go into one: --set {name}=VALUE,VALUE.")
         given[name] = _convert_all(name, text) if "," in text else _convert(name, text.strip())
     return given
 

@@ -64,8 +64,7 @@ class Room:
 
     def _fits(self, crew: Crew, train: Callable[[Crew], None]) -> bool:
         """Train a crew. False: there is no room for it, and nothing of it is left in memory."""
-        cuda = self.device.type == "cuda"
-        stream = torch.cuda.current_stream(self.device) if cuda else None
+        stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         try:
             train(crew)
             fits = True
@@ -76,8 +75,8 @@ class Room:
         # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
         # would stay in the device's memory until Python happens to look for such circles.
         gc.collect()
-        if cuda:
-            torch.cuda.set_stream(stream)  # type: ignore[arg-type]  # a capture that failed may leave its own
+        if stream is not None:
+            torch.cuda.set_stream(stream)  # a capture that failed may have left its own
             torch.cuda.empty_cache()
         return fits
 

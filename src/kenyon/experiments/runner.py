@@ -63,8 +63,8 @@ def plan(
     for setting in given:
         if setting not in known:
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
-    if fleet is not None and fleet < 1:
-        raise ConfigError(f"A fleet has at least 1 run; --fleet {fleet} is not possible.")
+    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
+        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 

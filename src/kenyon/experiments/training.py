@@ -24,6 +24,7 @@ from kenyon.train.device import cpu_threads
 from kenyon.train.state import load_state, save_state, write_atomically
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
+REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,16 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
     at, epochs = trainer.position, trainer.training.epochs
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
-    saved = time.monotonic()
+    due = time.monotonic() + SAVE_EVERY
 
     def watch(trainer: Trainer) -> bool:
-        nonlocal saved
+        nonlocal due
         progress.epoch_done(trainer)
-        stopping = stop()
-        if stopping or time.monotonic() - saved > SAVE_EVERY:
+        stopping, now = stop(), time.monotonic()
+        if stopping or now > due:
             save_state(path, trainer.tensors(), trainer.position, identity)
-            saved = time.monotonic()
+            took = time.monotonic() - now
+            due = time.monotonic() + max(SAVE_EVERY, REST * took)
         return stopping
 
     # Dense networks this small lose more to waking threads than they gain from them.
