@@ -64,6 +64,18 @@ def test_a_fleet_of_several_points_goes_on(calls: int, tmp_path: Path, check: An
     ]
 
 
+def test_points_of_several_settings_go_on(tmp_path: Path) -> None:
+    """Their names depend on the order of the settings, which is not that of the letters."""
+    given: dict[str, Any] = {"epochs": [2, 3], "lambda_sp": [1.0, 1e3], "lambda_af": [1e-8, 0.1]}
+    whole = digits(tmp_path / "whole", ["ewc-af1"], 1, **given)
+    with pytest.raises(Interrupted):
+        digits(tmp_path / "pieces", ["ewc-af1"], 1, stop=stop_after(7), **given)  # in the second fleet
+    counter = Counter()
+    assert all_numbers(digits(tmp_path / "pieces", ["ewc-af1"], 1, progress=counter, **given)) == all_numbers(whole)
+    assert [(len(seeds), done > 0) for _, seeds, done in counter.fleets] == [(4, True)]
+    assert not list((tmp_path / "pieces").rglob("state-*"))
+
+
 def test_interrupted_again_and_again_in_small_fleets(tmp_path: Path, check: Any) -> None:
     """One epoch a session, another size of the fleets every time."""
     for session in range(60):

@@ -22,7 +22,7 @@ app.add_typer(data, name="data")
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable: the last line of output is one JSON object.")]
 DataDir = Annotated[
     Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
-    typer.Option("--data", help="Folder with the datasets [default: KENYON_DATA, then the cache folder]."),
+    typer.Option("--data", help="Folder with the datasets; otherwise KENYON_DATA, then the cache folder."),
 ]
 
 
@@ -58,7 +58,7 @@ def run(
     ] = None,
     epochs: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--epochs", help="Epochs a task [default: the benchmark's]."),
+        typer.Option("--epochs", help="Epochs a task; otherwise as many as the benchmark has."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     data: DataDir = None,
@@ -74,7 +74,7 @@ def run(
     fleet: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
-            "--fleet", help="Most runs to train together [default: 128, and as many as the device has room for]."
+            "--fleet", help="Most runs to train together; otherwise 128, or as many as the device has room for."
         ),
     ] = None,
     fwt: Annotated[

@@ -33,6 +33,7 @@ class RunProgress:
         )
         self.bar: TaskID | None = None
         self.cells: Sequence[Cell] = ()
+        self.spans = ""  # how many runs and points, where there are several points
         self.name, self.total, self.told = "", 0, time.monotonic()
         self.begun, self.begun_at = time.monotonic(), 0
         self.fallen: set[int] = set()
@@ -49,6 +50,7 @@ class RunProgress:
 
     def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
         self.cells, self.name, self.total, self.fallen = cells, _name(cells), total, set()
+        self.spans = f"{_who(cells)}, " if _points(cells) > 1 else ""
         self.begun, self.begun_at = time.monotonic(), done
         resumed = f", continuing at {100 * done // total}%" if done else ""
         if self.console.is_terminal:
@@ -59,7 +61,7 @@ class RunProgress:
     def epoch_done(self, trainer: Trainer) -> None:
         at, phases, epochs = trainer.position, len(trainer.phases), trainer.training.epochs
         done = min(at.phase * epochs + at.epoch, self.total)
-        where = f"task {min(at.phase + 1, phases)}/{phases}, epoch {at.epoch}/{epochs}"
+        where = f"{self.spans}task {min(at.phase + 1, phases)}/{phases}, epoch {at.epoch}/{epochs}"
         for run, place in enumerate(at.diverged):
             if place is not None and run not in self.fallen:
                 self.fallen.add(run)
@@ -77,10 +79,10 @@ class RunProgress:
 
     def fleet_ends(self, seconds: float) -> None:
         if self.console.is_terminal and self.bar is not None:
-            self.bars.update(self.bar, completed=self.total, where=f"done in {duration(seconds)}")
+            self.bars.update(self.bar, completed=self.total, where=f"{self.spans}done in {duration(seconds)}")
             self.bar = None
         else:
-            self._line(f"{self.name}: done in {duration(seconds)}")
+            self._line(f"{self.name}: {self.spans}done in {duration(seconds)}")
 
     def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
         if self.bar is not None:  # of the training that broke off

@@ -64,7 +64,7 @@ def _cell_key(cell: Cell) -> Hashable:
 
 
 def identity_of(cells: Sequence[Cell]) -> str:
-    """Every run's configuration and seed, in the order of the rows."""
+    """Every run's configuration and seed, in the order of the rows; a point's settings in the order of its name."""
     shares: list[dict[str, Any]] = []
     for _, same in groupby(cells, key=lambda cell: cell.point.name):
         some = list(same)
@@ -72,7 +72,7 @@ def identity_of(cells: Sequence[Cell]) -> str:
         shares.append({"config": point.config.as_dict(), "seeds": [cell.seed for cell in some]})
         if point.varied:
             shares[-1]["point"] = point.varied
-    return json.dumps(shares[0] if len(shares) == 1 else {"points": shares}, sort_keys=True)
+    return json.dumps(shares[0] if len(shares) == 1 else {"points": shares})
 
 
 def state_path(out: Path, cells: Sequence[Cell]) -> Path:
