@@ -91,6 +91,13 @@ def test_a_device_that_is_full_is_told(
     assert "Traceback" not in said.err
 
 
+def test_a_picture_of_many_points_has_the_best(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    values = ",".join(str(10**n) for n in range(12))
+    said = kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL, "--set", f"lambda_sp={values}")
+    assert said.code == 0, said.err
+    assert "the best 8 points a method" in (tmp_path / "digits/figure.svg").read_text()
+
+
 def test_fleets_are_bounded(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     said = kenyon("run", "-m", "ewc", "--seeds", 3, "--out", tmp_path, *SMALL, "--fleet", 2)
     assert said.err.count("ewc: seed 0") == 1 and said.err.count("ewc: 2 seeds") == 1

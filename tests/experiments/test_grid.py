@@ -220,6 +220,8 @@ def test_arrays_and_ranges_are_lists_of_values(tmp_path: Path) -> None:
     results = run("digits", "finetune", 1, out=tmp_path, epochs=range(1, 3), **small)
     assert list(results) == ["finetune[epochs=1]", "finetune[epochs=2]"]
     assert list(run("digits", "ewc", 1, out=tmp_path, epochs=1, lambda_sp=np.float32(2), **small)) == ["ewc"]
+    results = run("digits", "ewc", 1, out=tmp_path, epochs=1, lambda_sp=[np.int64(1), torch.tensor(10.0)], **small)
+    assert list(results) == ["ewc[lambda_sp=1]", "ewc[lambda_sp=10]"]
 
 
 # ---------------------------------------------------------------------- what is refused

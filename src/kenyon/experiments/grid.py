@@ -53,11 +53,10 @@ def listed(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _listed(name: str, value: Any) -> Any:
-    if hasattr(value, "tolist"):  # NumPy and PyTorch, arrays and single numbers
-        value = value.tolist()
+    value = _plain(value)
     if not isinstance(value, (list, tuple, range)):
         return value
-    values = list(value)
+    values = [_plain(one) for one in value]
     if not values:
         raise ConfigError(f"{name} has an empty list of values. Give at least one, or leave {name} out.")
     seen: set[str] = set()
@@ -66,6 +65,11 @@ def _listed(name: str, value: Any) -> Any:
             raise ConfigError(f"{name} has the value {text} twice. Give each value once.")
         seen.add(text)
     return values
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and PyTorch's arrays and numbers as Python's."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def expand(benchmark: str, method: str, given: Mapping[str, Any], *, tasks: int | None = None) -> list[Point]:

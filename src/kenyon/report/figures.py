@@ -50,7 +50,9 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
     size = (10 + 0.4 * max(0, len(drawn) - 8), 4.2)
     figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=(1.5, 1), layout="constrained")
     first = next(iter(results.values()))
-    figure.suptitle(f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs", fontsize=12)
+    title = f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs"
+    left_out = sum(r.method != "random-init" and bool(r.complete_runs) for r in results.values()) > len(drawn)
+    figure.suptitle(title + (f"; the best {MANY} points a method" if left_out else ""), fontsize=12)
     for number, (name, result) in enumerate(drawn.items()):
         _curve(left, name, result, colours[name])
         _bar(right, number, result, colours[name])
