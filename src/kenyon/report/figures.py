@@ -55,7 +55,7 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
     figure.suptitle(title + (f"; the best {MANY} points a method" if left_out else ""), fontsize=12)
     for number, (name, result) in enumerate(drawn.items()):
         _curve(left, name, result, colours[name])
-        _bar(right, number, result, colours[name])
+        _bar(right, number, result, colours[name], small=grid)
     left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
     left.xaxis.get_major_locator().set_params(integer=True)
     if drawn:
@@ -115,11 +115,12 @@ def _curve(axes: Axes, name: str, result: Result, colour: Any) -> None:
         axes.fill_between(tasks, mean - sem, mean + sem, color=colour, alpha=0.18, linewidth=0)
 
 
-def _bar(axes: Axes, place: int, result: Result, colour: Any) -> None:
+def _bar(axes: Axes, place: int, result: Result, colour: Any, *, small: bool) -> None:
     aac = result.aac
     assert aac is not None
     error: Any = aac.sem if len(aac.runs) > 1 else None
     axes.bar(place, aac.mean, yerr=error, color=colour, width=0.65, capsize=4, alpha=0.85)
     spread = np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1)
     axes.scatter(place + spread, aac.runs, s=12, color="white", edgecolor="black", linewidth=0.6, zorder=3)
-    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), xycoords=("data", "axes fraction"), ha="center", color="white")
+    where: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 7 if small else None}
+    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), color="white", **where)
