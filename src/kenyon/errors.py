@@ -14,6 +14,10 @@ class ConfigError(KenyonError):
     """A name, option or value that cannot be used."""
 
 
+class DeviceMemoryError(KenyonError):
+    """Work that the device has no room for, even in the smallest pieces."""
+
+
 class DataError(KenyonError):
     """Data files that are missing, damaged or not what they claim to be."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.importance import (
@@ -78,6 +78,15 @@ class MethodSpec:
         """Those without a default: the published configurations give them."""
         parameters = inspect.signature(self.build).parameters.values()
         return tuple(p.name for p in parameters if p.default is inspect.Parameter.empty)
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """Those annotated as `Strength`: their values may differ between runs that train together."""
+        try:
+            hints = get_type_hints(self.build)
+        except NameError:  # annotations that mean nothing at run time; such points train one after another
+            return ()
+        return tuple(name for name in self.hyperparameters if hints.get(name) == Strength)
 
     @property
     def multi(self) -> bool:

@@ -6,39 +6,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kenyon.cli import main
+from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]
-
-
-@dataclass
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def kenyon(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def call(*words: object) -> Said:
-        monkeypatch.setattr(sys, "argv", ["kenyon", *map(str, words)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        told = capsys.readouterr()
-        return Said(code, told.out, told.err)
-
-    return call
 
 
 def test_help_answers_without_pytorch() -> None:

@@ -10,29 +10,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kenyon
+from kenyon.cli.show import load_results
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 from kenyon.experiments.benchmarks import BENCHMARKS
 from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
-from kenyon.experiments.runner import Silent, execute, plan, run
+from kenyon.experiments.runner import execute, plan, run
 from kenyon.methods import METHODS, find_method
-from kenyon.train import Interrupted, Trainer
+from kenyon.train import Interrupted
+from tests.experiments.small import SMALL, Counter, all_numbers, digits, numbers, stop_after, strengths_of, weights
 from tests.replicas import write_cifar_10, write_cifar_100
-
-STRENGTHS = {"lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02}
-SMALL = {"epochs": 1, "width": 2, "batch": 16}
-
-
-def strengths_of(methods: list[str]) -> dict[str, float]:
-    required = {name for method in methods if method in METHODS for name in find_method(method).required}
-    return {name: value for name, value in STRENGTHS.items() if name in required}
 
 
 @pytest.fixture(scope="module")
@@ -41,36 +34,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_cifar_100(folder, per_class_train=2, per_class_test=1)
     write_cifar_10(folder, per_class_train=2, per_class_test=1)
     return folder
-
-
-def digits(out: Path, methods: list[str] | None = None, seeds: Any = 2, **more: Any) -> dict[str, Result]:
-    stop = more.pop("stop", lambda: False)
-    progress = more.pop("progress", None)
-    tasks, fwt = more.pop("tasks", 2), more.pop("fwt", False)
-    overrides = SMALL | strengths_of(methods or ["ewc"]) | more
-    p = plan("digits", methods or ["ewc"], seeds, tasks=tasks, overrides=overrides, device="cpu", out=out, fwt=fwt)
-    return execute(p, progress=progress, stop=stop)
-
-
-class Counter(Silent):
-    """Which fleets were trained, and for how many epochs."""
-
-    def __init__(self) -> None:
-        self.fleets: list[tuple[str, tuple[int, ...], int]] = []
-        self.calls = 0
-
-    def fleet_starts(self, config: Any, seeds: Any, done: int, total: int) -> None:
-        self.fleets.append((config.method, tuple(seeds), done))
-
-    def epoch_done(self, trainer: Trainer) -> None:
-        self.calls += 1
-
-
-def numbers(result: Result) -> str:
-    """Everything that was measured; not how long it took."""
-    return repr(
-        [(r.seed, r.accuracy, r.own_accuracy, r.cosine, r.euclidean, r.tasks, r.diverged) for r in result.runs]
-    )
 
 
 # ---------------------------------------------------------------------- everything runs
@@ -295,16 +258,6 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- interruptions
 
 
-def stop_after(calls: int) -> Callable[[], bool]:
-    left = [calls]
-
-    def stop() -> bool:
-        left[0] -= 1
-        return left[0] < 0
-
-    return stop
-
-
 @pytest.mark.parametrize("method", ["ewc", "si", "caf-ewc", "ewc-af2", "random-init"])
 def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: Path) -> None:
     more = {"epochs": 2, "batch": 64, **({"learners": 2} if find_method(method).multi else {})}
@@ -319,8 +272,8 @@ def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: P
         assert [fleet[2] > 0 for fleet in counter.fleets] == [True]  # it went on, it did not begin anew
         assert not list((out / "digits" / method).glob("state-*"))
         for seed in (0, 1):
-            weights = f"digits/{method}/weights-{seed}.safetensors"
-            assert (out / weights).read_bytes() == (tmp_path / "whole" / weights).read_bytes()
+            file = f"digits/{method}/weights-{seed}.safetensors"
+            assert (out / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
 def test_interrupted_again_and_again(tmp_path: Path) -> None:
@@ -357,20 +310,31 @@ def test_a_run_that_diverges_is_in_the_result(tmp_path: Path) -> None:
 DRIVER = """
 import json, sys, torch
 torch.set_num_threads(1)
-import kenyon.experiments.runner as module
-module.SAVE_EVERY = 0.0
+import kenyon.experiments.training as training
+from kenyon.experiments import execute, plan
+training.SAVE_EVERY = training.REST = 0.0
 print("ready", flush=True)
-module.execute(module.plan(**json.loads(sys.argv[1])))
+execute(plan(**json.loads(sys.argv[1])))
 """
 
 
 def test_killed_and_started_again_equals_undisturbed(tmp_path: Path) -> None:
-    """SIGKILL at random moments: no handler runs and nothing is flushed. States are saved after every epoch."""
+    """SIGKILL at random moments: no handler runs and nothing is flushed. States are saved after every epoch.
+
+    One method is a single configuration, the other a grid whose points train together.
+    """
     driver = tmp_path / "driver.py"
     driver.write_text(DRIVER)
     env = os.environ | {"PYTHONPATH": str(Path(kenyon.__file__).parents[1])}
-    small = SMALL | strengths_of(["caf-ewc"]) | {"epochs": 15, "learners": 2, "batch": 32}
-    call = {"benchmark": "digits", "methods": ["caf-ewc"], "seeds": 2, "tasks": 2, "device": "cpu", "fwt": False}
+    small = SMALL | strengths_of(["caf-ewc"]) | {"epochs": 8, "learners": 2, "batch": 32, "lambda_sp": [10.0, 1e4]}
+    call = {
+        "benchmark": "digits",
+        "methods": ["finetune", "caf-ewc"],
+        "seeds": 2,
+        "tasks": 2,
+        "device": "cpu",
+        "fwt": False,
+    }
     call |= {"overrides": small}
 
     began = time.monotonic()
@@ -393,8 +357,8 @@ def test_killed_and_started_again_equals_undisturbed(tmp_path: Path) -> None:
             kills += 1
             last = kills == 2
     assert kills >= 1, seed
-    results = [Result.load(tmp_path / out / "digits/caf-ewc/result.json") for out in ("whole", "killed")]
-    assert numbers(results[0]) == numbers(results[1]), seed
-    for run_seed in (0, 1):
-        weights = f"digits/caf-ewc/weights-{run_seed}.safetensors"
-        assert (tmp_path / "whole" / weights).read_bytes() == (tmp_path / "killed" / weights).read_bytes(), seed
+    found = [load_results(tmp_path / out)["digits"] for out in ("whole", "killed")]
+    assert list(found[0]) == ["caf-ewc[lambda_sp=10]", "caf-ewc[lambda_sp=10000]", "finetune"]
+    assert all_numbers(found[0]) == all_numbers(found[1]), seed
+    assert weights(tmp_path / "whole") == weights(tmp_path / "killed"), seed
+    assert not list((tmp_path / "killed").rglob("state-*")), seed

@@ -37,6 +37,31 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     assert all(torch.equal(empty[name], tensors[name]) for name in tensors)
 
 
+def test_some_rows_of_a_state_are_the_state_of_those_runs(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "state", {"theta": torch.randn(4, 5), "steps": torch.arange(4)}
+    records = [{"accuracy": [[float(run)] for run in range(4)]}]
+    where = Position(phase=1, epoch=3, seconds=8.0, diverged=[None, [0, 2], None, None], records=records)
+    save_state(path, tensors, where, "mine")
+    some = {"theta": torch.zeros(2, 5), "steps": torch.zeros(2, dtype=torch.long)}
+    at = load_state(path, some, "mine", [3, 1])
+    assert at == Position(1, 3, 4.0, [None, [0, 2]], [{"accuracy": [[3.0], [1.0]]}])
+    assert all(torch.equal(some[name], tensors[name][[3, 1]]) for name in tensors)
+    with pytest.raises(ResultsError, match=str(path)):
+        load_state(path, some, "mine", [3, 4])
+
+
+def test_a_full_device_is_not_taken_for_a_damaged_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, tensors = tmp_path / "state", {"theta": torch.zeros(1, 2)}
+    save_state(path, tensors, Position(diverged=[None]), "mine")
+
+    def full(*what: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch.Tensor, "copy_", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        load_state(path, tensors, "mine")
+
+
 @pytest.mark.parametrize("cut", [0, 4, 40, 200, -1])
 def test_a_truncated_state_is_named(tmp_path: Path, cut: int) -> None:
     path, tensors = tmp_path / "state", {"theta": torch.randn(2, 50)}

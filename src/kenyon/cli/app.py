@@ -22,7 +22,7 @@ app.add_typer(data, name="data")
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable: the last line of output is one JSON object.")]
 DataDir = Annotated[
     Optional[Path],  # noqa: UP045 - typer reads the annotation at run time
-    typer.Option("--data", help="Folder with the datasets [default: KENYON_DATA, then the cache folder]."),
+    typer.Option("--data", help="Folder with the datasets; otherwise KENYON_DATA, then the cache folder."),
 ]
 
 
@@ -58,14 +58,24 @@ def run(
     ] = None,
     epochs: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--epochs", help="Epochs a task [default: the benchmark's]."),
+        typer.Option("--epochs", help="Epochs a task; otherwise as many as the benchmark has."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     data: DataDir = None,
     out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Option("--set", help="Change a setting: name=value, e.g. lambda_sp=5000. May be repeated."),
+        typer.Option(
+            "--set",
+            help="Change a setting: name=value, e.g. lambda_sp=5000. Several values, lambda_sp=1000,5000, make a "
+            "grid: every combination is trained, with all seeds. May be repeated.",
+        ),
+    ] = None,
+    fleet: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--fleet", help="Most runs to train together; otherwise 128, or as many as the device has room for."
+        ),
     ] = None,
     fwt: Annotated[
         bool,
@@ -78,7 +88,8 @@ def run(
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
 
-    Run again, it continues what was interrupted and reports what is there.
+    Run again, it continues what was interrupted and reports what is there. Results are in
+    OUT/BENCHMARK/METHOD/result.json; those of a grid in a folder a point, METHOD/lambda_sp=1000/result.json.
     """
     from kenyon.cli.run import run_command
 
@@ -92,6 +103,7 @@ def run(
         data=data,
         out=out,
         settings=set_ or [],
+        fleet=fleet,
         fwt=fwt,
         as_json=json,
     )

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from kenyon.experiments import Config
+from kenyon.experiments import Cell
 from kenyon.report.tables import duration
 from kenyon.train import Trainer
 
@@ -22,7 +23,7 @@ class RunProgress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.bars = Progress(
-            TextColumn("{task.description:<14}"),
+            TextColumn("{task.description:<14}", markup=False),
             BarColumn(),
             TextColumn("{task.fields[where]}"),
             TimeElapsedColumn(),
@@ -31,6 +32,8 @@ class RunProgress:
             console=console,
         )
         self.bar: TaskID | None = None
+        self.cells: Sequence[Cell] = ()
+        self.spans = ""  # how many runs and points, where there are several points
         self.name, self.total, self.told = "", 0, time.monotonic()
         self.begun, self.begun_at = time.monotonic(), 0
         self.fallen: set[int] = set()
@@ -45,25 +48,26 @@ class RunProgress:
     ) -> None:
         self.bars.stop()
 
-    def fleet_starts(self, config: Config, seeds: Sequence[int], done: int, total: int) -> None:
-        self.name, self.total, self.fallen = config.method, total, set()
+    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+        self.cells, self.name, self.total, self.fallen = cells, _name(cells), total, set()
+        self.spans = f"{_who(cells)}, " if _points(cells) > 1 else ""
         self.begun, self.begun_at = time.monotonic(), done
-        seeded = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds"
         resumed = f", continuing at {100 * done // total}%" if done else ""
         if self.console.is_terminal:
-            self.bar = self.bars.add_task(self.name, total=total, completed=done, where=f"{seeded}{resumed}")
+            self.bar = self.bars.add_task(self.name, total=total, completed=done, where=f"{_who(cells)}{resumed}")
         else:
-            self._line(f"{self.name}: {seeded}{resumed}")
+            self._line(f"{self.name}: {_who(cells)}{resumed}")
 
     def epoch_done(self, trainer: Trainer) -> None:
         at, phases, epochs = trainer.position, len(trainer.phases), trainer.training.epochs
         done = min(at.phase * epochs + at.epoch, self.total)
-        where = f"task {min(at.phase + 1, phases)}/{phases}, epoch {at.epoch}/{epochs}"
+        where = f"{self.spans}task {min(at.phase + 1, phases)}/{phases}, epoch {at.epoch}/{epochs}"
         for run, place in enumerate(at.diverged):
             if place is not None and run not in self.fallen:
                 self.fallen.add(run)
+                name = escape(self.cells[run].point.label)
                 self.console.print(
-                    f"[yellow]{self.name}: seed {trainer.fleet.seeds[run]} stopped: its loss was no longer finite in "
+                    f"[yellow]{name}: seed {self.cells[run].seed} stopped: its loss was no longer finite in "
                     f"task {place[0] + 1}, epoch {place[1] + 1}. {'The others go on.' if trainer.live else ''}[/]",
                     soft_wrap=True,
                 )
@@ -75,10 +79,36 @@ class RunProgress:
 
     def fleet_ends(self, seconds: float) -> None:
         if self.console.is_terminal and self.bar is not None:
-            self.bars.update(self.bar, completed=self.total, where=f"done in {duration(seconds)}")
+            self.bars.update(self.bar, completed=self.total, where=f"{self.spans}done in {duration(seconds)}")
+            self.bar = None
         else:
-            self._line(f"{self.name}: done in {duration(seconds)}")
+            self._line(f"{self.name}: {self.spans}done in {duration(seconds)}")
+
+    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+        if self.bar is not None:  # of the training that broke off
+            self.bars.remove_task(self.bar)
+            self.bar = None
+        self.console.print(
+            f"[yellow]{escape(_name(cells))}: there is no memory for {len(cells)} runs at once. They are trained in "
+            f"fleets of at most {most}; the numbers stay the same.[/]",
+            soft_wrap=True,
+        )
 
     def _line(self, text: str) -> None:
         self.told = time.monotonic()
-        self.console.print(text, highlight=False, soft_wrap=True)
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _points(cells: Sequence[Cell]) -> int:
+    return len({cell.point.name for cell in cells})
+
+
+def _name(cells: Sequence[Cell]) -> str:
+    point = cells[0].point
+    return point.label if _points(cells) == 1 else point.config.method
+
+
+def _who(cells: Sequence[Cell]) -> str:
+    if _points(cells) > 1:
+        return f"{len(cells)} runs of {_points(cells)} points"
+    return f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"

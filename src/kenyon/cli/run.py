@@ -35,6 +35,7 @@ def run_command(
     data: Path | None,
     out: Path,
     settings: list[str],
+    fleet: int | None,
     fwt: bool,
     as_json: bool,
 ) -> None:
@@ -60,6 +61,7 @@ def run_command(
         data=data,
         out=out,
         fwt=fwt,
+        fleet=fleet,
     )
     told = Console(stderr=True)
     with stop_on_signals(told) as stopping, RunProgress(told) as progress:
@@ -75,8 +77,10 @@ def run_command(
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
         if fallen:
-            spoken.print(f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite.")
-    spoken.print(f"Saved in {folder} (result.json a method).", highlight=False, soft_wrap=True)
+            said = f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite."
+            spoken.print(said, markup=False, soft_wrap=True)
+    each = "a method and point" if any(result.point for result in results.values()) else "a method"
+    spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
     if as_json:
         where = torch.cuda.get_device_name(asked.device) if asked.device.type == "cuda" else "cpu"
         print(json.dumps(plain(results_json(results, time.monotonic() - started, where)), allow_nan=False))

@@ -31,23 +31,23 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     console = Console()
     for methods in results.values():
         # The reference for FWT has no average accuracy worth showing, unless it is all there is.
-        shown = {name: r for name, r in methods.items() if name != REFERENCE} or methods
+        shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
         console.print(results_table(shown))
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:
-    """All results at or below a path: benchmark -> method -> result."""
+    """All results at or below a path: benchmark -> label -> result, points in the order of their values."""
     if not path.exists():
         raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
     files = [path] if path.is_file() else sorted(path.rglob("result.json"))
     if not files:
         raise ResultsError(f"There are no results (result.json) below {path}.")
     found: dict[str, dict[str, Result]] = {}
-    for file in files:
-        result = Result.load(file)
-        found.setdefault(result.benchmark, {})[result.method] = result
+    results = sorted(map(Result.load, files), key=lambda r: (r.benchmark, r.method, list(r.point.items())))
+    for result in results:
+        found.setdefault(result.benchmark, {})[result.label] = result
     return found
 
 
@@ -56,9 +56,10 @@ def _details(console: Console, result: Result) -> None:
     console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()), highlight=False)
     for fleet in result.fleets:
         versions = ", ".join(f"{k} {v}" for k, v in fleet.versions.items())
+        beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
-            f"({fleet.precision}), {fleet.finished}; {versions}",
+            f"({fleet.precision}){beside}, {fleet.finished}; {versions}",
             highlight=False,
         )
     runs = result.complete_runs

@@ -2,14 +2,18 @@
 
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark, benchmark, find_benchmark, load_benchmark_file
 from kenyon.experiments.config import Config, configure, parse_settings
+from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import Result, Run
-from kenyon.experiments.runner import Plan, Progress, execute, plan, run
+from kenyon.experiments.runner import Plan, execute, plan, run
 
 __all__ = [
     "BENCHMARKS",
     "Benchmark",
+    "Cell",
     "Config",
     "Plan",
+    "Point",
     "Progress",
     "Result",
     "Run",

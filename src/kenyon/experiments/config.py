@@ -6,6 +6,7 @@ stand in one folder only if theirs are equal.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_args
@@ -43,6 +44,13 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def structure(self) -> str:
+        """Everything but the strengths: configurations that agree in it can train in one fleet."""
+        strengths = find_method(self.method).strengths
+        hyper = {name: value for name, value in self.hyper.items() if name not in strengths}
+        return json.dumps(self.as_dict() | {"hyper": hyper}, sort_keys=True)
 
 
 def configure(
@@ -105,20 +113,36 @@ def _architecture(bench: Benchmark, learners: int, shape: dict[str, Any]) -> Arc
 
 
 def parse_settings(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
-    """`--set name=value` pairs as Python values. Each name must mean something to one of the methods."""
+    """`--set name=value` pairs as Python values, `name=value,value` as lists of them.
+
+    Each name must mean something to one of the methods.
+    """
     known = {name for method in methods for name in settings(method)}
     given: dict[str, Any] = {}
     for pair in pairs:
         name, sign, text = pair.partition("=")
         name = name.strip().replace("-", "_")
         if not sign or not name or not text.strip():
-            raise ConfigError(f"--set takes name=value, not '{pair}'. For example --set lambda_sp=5000.")
+            raise ConfigError(
+                f"--set takes name=value or name=value,value,..., not '{pair}'. For example --set lambda_sp=5000."
+            )
         if name not in known:
             raise unknown(f"setting of {' or '.join(methods)}", name, known)
         if name in given:
-            raise ConfigError(f"--set {name} is given twice.")
-        given[name] = _convert(name, text.strip())
+            raise ConfigError(f"--set {name} is given twice. Several values go into one: --set {name}=VALUE,VALUE.")
+        given[name] = _convert_all(name, text) if "," in text else _convert(name, text.strip())
     return given
+
+
+def _convert_all(name: str, text: str) -> list[Any]:
+    """The values of a grid. A comma at the end makes a list of a single value: a grid of one point."""
+    parts = [part.strip() for part in text.strip().removesuffix(",").split(",")]
+    if not all(parts):
+        raise ConfigError(
+            f"--set {name}={text} has an empty place among its values. Write one comma between two values: "
+            f"--set {name}={','.join(part for part in parts if part) or 'VALUE'}."
+        )
+    return [_convert(name, part) for part in parts]
 
 
 _WHOLE = {"epochs", "batch", "patience", "learners", "width"}

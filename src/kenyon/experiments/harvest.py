@@ -11,29 +11,34 @@ import torch
 from safetensors.torch import save as to_bytes
 
 from kenyon.experiments.results import FleetOrigin, Run
+from kenyon.streams import Stream
 from kenyon.train import Trainer
 from kenyon.version import __version__
 
 
 def runs_of(trainer: Trainer) -> list[Run]:
-    """One run a seed. A run that diverged before its first task was learned has no numbers at all."""
+    """One run a stream. A run that diverged before its first task was learned has no numbers at all."""
     at = trainer.position
 
-    def last(name: str, number: int) -> Any:
-        return _rounded(at.records[-1][name][number]) if at.records else []
+    def one_run(number: int, stream: Stream) -> Run:
+        # A run that diverged has the tasks before, however long the runs beside it went on.
+        diverged = at.diverged[number]
+        records = at.records if diverged is None else at.records[: diverged[0]]
 
-    return [
-        Run(
+        def last(name: str) -> Any:
+            return _rounded(records[-1][name][number]) if records else []
+
+        return Run(
             seed=stream.seed,
-            accuracy=[_rounded(record["accuracy"][number]) for record in at.records],
-            own_accuracy=last("own_accuracy", number),
-            cosine=last("cosine", number),
-            euclidean=last("euclidean", number),
+            accuracy=[_rounded(record["accuracy"][number]) for record in records],
+            own_accuracy=last("own_accuracy"),
+            cosine=last("cosine"),
+            euclidean=last("euclidean"),
             tasks=[task.name for task in stream.tasks],
-            diverged=at.diverged[number],
+            diverged=diverged,
         )
-        for number, stream in enumerate(trainer.fleet.streams)
-    ]
+
+    return [one_run(number, stream) for number, stream in enumerate(trainer.fleet.streams)]
 
 
 def _rounded(value: Any) -> Any:
@@ -41,10 +46,12 @@ def _rounded(value: Any) -> Any:
 
 
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
+    """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
+    together = len(trainer.fleet)
     device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "cpu"
     return FleetOrigin(
         seeds=list(seeds),
-        seconds=round(trainer.position.seconds, 2),
+        seconds=round(trainer.position.seconds * len(seeds) / together, 2),
         device=device,
         precision=str(trainer.net.dtype).removeprefix("torch."),
         versions={
@@ -54,6 +61,7 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
             "platform": platform.platform(terse=True),
         },
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        together=together if together > len(seeds) else None,
     )
 
 

@@ -1,7 +1,8 @@
 """Results with their origin: what a method reached on a benchmark, run by run.
 
-On disk a result is one small JSON file, `OUT/BENCHMARK/METHOD/result.json`. Accuracies are in per cent; numbers that
-were not measured are null.
+On disk a result is one small JSON file, `OUT/BENCHMARK/METHOD/result.json`, and for a point of a grid
+`OUT/BENCHMARK/METHOD/lambda_sp=1000/result.json`. Accuracies are in per cent; numbers that were not measured are
+null.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.labels import point_label
 from kenyon.metrics import (
     Array,
     Summary,
@@ -56,11 +58,12 @@ class FleetOrigin:
     """Where some of the runs come from."""
 
     seeds: list[int]
-    seconds: float  # all of them together
+    seconds: float  # all of them together; their share when runs of other points trained beside them
     device: str
     precision: str
     versions: dict[str, str]
     finished: str  # date and time, UTC
+    together: int | None = None  # how many runs trained together, where some were of other points
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,12 @@ class Result:
     fleets: list[FleetOrigin]
     # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
     alone: dict[int, list[float]] = field(default_factory=dict)
+    # Of a point of a grid: its values of the settings that vary.
+    point: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        return point_label(self.method, self.point)
 
     @property
     def method(self) -> str:
@@ -143,11 +152,12 @@ class Result:
         body = {
             "format": FORMAT,
             "config": self.config,
+            **({"point": self.point} if self.point else {}),
             "parameters": self.parameters,
             "summary": self.summary(),
             "runs": [asdict(run) for run in self.runs],
             "alone": {str(seed): values for seed, values in self.alone.items()},
-            "fleets": [asdict(fleet) for fleet in self.fleets],
+            "fleets": [{k: v for k, v in asdict(fleet).items() if v is not None} for fleet in self.fleets],
         }
         return _compact(json.dumps(plain(body), indent=1, allow_nan=False))
 
@@ -173,6 +183,7 @@ class Result:
                 [Run(**_with_nan(run)) for run in body["runs"]],
                 [FleetOrigin(**fleet) for fleet in body["fleets"]],
                 {int(seed): values for seed, values in body.get("alone", {}).items()},
+                body.get("point", {}),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ResultsError(f"{path} is not a Kenyon result ({error!r}). Move it away to run anew.") from error

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import Config, configure, settings
-from kenyon.experiments.harvest import origin_of, runs_of, weights_of
+from kenyon.experiments.config import settings
+from kenyon.experiments.fleets import MOST, Room, crews
+from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
+from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.results import Result
-from kenyon.experiments.store import MethodFolder
-from kenyon.nets import Net
+from kenyon.experiments.states import check_states, find_states, remove_finished
+from kenyon.experiments.store import PointFolder, check_writable, method_folder
+from kenyon.experiments.training import Crew, train_crew
 from kenyon.streams import Source
-from kenyon.train import Trainer, choose_device
-from kenyon.train.device import cpu_threads
-from kenyon.train.state import load_state, save_state, write_atomically
+from kenyon.train import choose_device
 
 REFERENCE = "random-init"  # what forward transfer is measured against
-SAVE_EVERY = 30.0  # seconds between states while a task is being learned
-
-
-class Progress(Protocol):
-    """What a run tells while it works; the command line draws it."""
-
-    def fleet_starts(self, config: Config, seeds: Sequence[int], done: int, total: int) -> None:
-        """A fleet begins, with so many of its epochs behind it."""
-
-    def epoch_done(self, trainer: Trainer) -> None: ...
-
-    def fleet_ends(self, seconds: float) -> None: ...
-
-
-class Silent:
-    def fleet_starts(self, config: Config, seeds: Sequence[int], done: int, total: int) -> None: ...
-
-    def epoch_done(self, trainer: Trainer) -> None: ...
-
-    def fleet_ends(self, seconds: float) -> None: ...
 
 
 @dataclass(frozen=True)
 class Plan:
     """What a call asks for, checked before anything is trained."""
 
-    configs: dict[str, Config]  # by method, in the order asked for
-    reference: Config | None
+    points: tuple[Point, ...]  # method after method, in the order asked for
+    references: tuple[Point, ...]  # what their forward transfer is measured against
     seeds: tuple[int, ...]
     device: torch.device
     data: Path | None
     out: Path
+    most: int  # runs that train together
 
 
 def plan(
@@ -68,9 +51,10 @@ def plan(
     data: Path | str | None = None,
     out: Path | str = "results",
     fwt: bool = True,
+    fleet: int | None = None,
 ) -> Plan:
     find_benchmark(benchmark)
-    given = dict(overrides or {})
+    given = listed(overrides or {})
     if not methods:
         raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
     if len(set(methods)) != len(methods):
@@ -79,24 +63,30 @@ def plan(
     for setting in given:
         if setting not in known:
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
+        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
+    chosen = check_seeds(seeds)
+    check_size(methods, given, len(chosen))
 
-    def config(method: str) -> Config:
-        mine = {name: value for name, value in given.items() if name in settings(method)}
-        return configure(benchmark, method, tasks=tasks, overrides=mine)
-
-    configs = {method: config(method) for method in methods}
-    sequential = any(c.build_method().schedule == "sequential" for c in configs.values())
-    reference = config(REFERENCE) if fwt and sequential and REFERENCE not in configs else configs.get(REFERENCE)
+    points = {method: expand(benchmark, method, given, tasks=tasks) for method in methods}
+    sequential = any(some[0].config.build_method().schedule == "sequential" for some in points.values())
+    references = points.get(REFERENCE, [])
+    if fwt and sequential and not references:
+        references = expand(benchmark, REFERENCE, given, tasks=tasks)
     checked = Plan(
-        configs,
-        reference,
-        check_seeds(seeds),
+        tuple(point for some in points.values() for point in some),
+        tuple(references),
+        chosen,
         choose_device(device),
         None if data is None else Path(data),
         Path(out),
+        fleet or MOST,
     )
-    for c in (*configs.values(), *([reference] if reference else [])):
-        MethodFolder(checked.out, c).check()
+    for some in (*points.values(), *([references] if references else [])):
+        check_writable(method_folder(checked.out, some[0]))
+        for point in some:
+            PointFolder(checked.out, point).check()
+        check_states(checked.out, some)
     return checked
 
 
@@ -114,35 +104,52 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
 def execute(
     plan: Plan, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
 ) -> dict[str, Result]:
-    """Carry out a plan. `stop` is asked after every epoch; when it says so, the state is saved and Interrupted
-    raised. Doing the same again continues there.
+    """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
+
+    `stop` is asked after every epoch; when it says so, the state is saved and Interrupted raised. Doing the same
+    again continues there.
     """
-    progress = progress or Silent()
-    source: Source | None = None  # read only if something has to be trained
+    told = progress or Silent()
+    room = Room(plan.most, plan.device)
 
-    def result_of(config: Config) -> Result:
-        nonlocal source
-        folder = MethodFolder(plan.out, config)
-        result = folder.result()
-        for seeds in folder.fleets_to_train(plan.seeds, result):
-            source = source or find_benchmark(config.benchmark).source.load(plan.data)
-            result = _train_fleet(folder, config, source, seeds, plan, result, progress, stop)
-        assert result is not None
-        return result
+    @cache
+    def source() -> Source:  # read only if something has to be trained
+        return find_benchmark(plan.points[0].config.benchmark).source.load(plan.data)
 
-    alone: dict[int, list[float]] = {}
-    if plan.reference is not None:
-        for run in result_of(plan.reference).complete_runs:
-            alone[run.seed] = [row[t] for t, row in enumerate(run.accuracy)]
+    def train(crew: Crew) -> None:
+        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)
+
+    def results_of(points: Sequence[Point]) -> list[Result]:
+        """The results of a method's points, once what is missing has been trained."""
+        missing = [cell for point in points for cell in _missing(plan, point)]
+        room.train(crews(missing, find_states(plan.out, points)), plan.out, train, told.fleet_split)
+        remove_finished(plan.out, points)
+        return [Result.load(PointFolder(plan.out, point).result_path) for point in points]
+
+    alone: dict[str, dict[int, list[float]]] = {}  # by the reference's label and the seed
+    if plan.references:
+        for point, result in zip(plan.references, results_of(plan.references), strict=True):
+            alone[point.label] = {
+                run.seed: [row[t] for t, row in enumerate(run.accuracy)] for run in result.complete_runs
+            }
     results = {}
-    for method, config in plan.configs.items():
-        result = result_of(config)
-        known = {**result.alone, **{run.seed: alone[run.seed] for run in result.runs if run.seed in alone}}
-        if known != result.alone:
-            result = replace(result, alone=known)
-            MethodFolder(plan.out, config).save(result)
-        results[method] = result.restricted(plan.seeds)
+    for _, same in groupby(plan.points, key=lambda point: point.config.method):
+        points = list(same)
+        for point, result in zip(points, results_of(points), strict=True):
+            reference = reference_for(point, plan.references)
+            beside = alone[reference.label] if reference else {}
+            known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
+            if known != result.alone:
+                result = replace(result, alone=known)
+                PointFolder(plan.out, point).save(result)
+            results[point.label] = result.restricted(plan.seeds)
     return results
+
+
+def _missing(plan: Plan, point: Point) -> list[Cell]:
+    result = PointFolder(plan.out, point).result()
+    finished = {run.seed for run in result.runs} if result else set()
+    return [Cell(point, seed) for seed in plan.seeds if seed not in finished]
 
 
 def run(
@@ -155,13 +162,16 @@ def run(
     data: Path | str | None = None,
     out: Path | str = "results",
     fwt: bool = True,
+    fleet: int | None = None,
     progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Result]:
     """Train methods on a benchmark and return their results by name.
 
-    Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. What the folder `out` already
-    holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs.
+    Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
+    lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
+    already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
+    bounds how many runs train together.
     """
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     return execute(
@@ -175,77 +185,7 @@ def run(
             data=data,
             out=out,
             fwt=fwt,
+            fleet=fleet,
         ),
         progress=progress,
     )
-
-
-def build_trainer(config: Config, source: Source, seeds: Sequence[int], device: torch.device) -> Trainer:
-    """The trainer of a configuration, standing at the beginning."""
-    bench, method, arch = find_benchmark(config.benchmark), config.build_method(), config.architecture
-    streams = [source.stream(s, tasks=config.tasks, validation=config.training.validation) for s in seeds]
-    dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
-
-    def net(learned: dict[str, tuple[int, ...]]) -> Net:
-        return Net(
-            bench.backbone(arch.width, arch.learners),
-            streams[0].input_shape,
-            streams[0].class_counts,
-            learners=arch.learners,
-            diversity=arch.diversity,
-            gate=arch.gate,
-            learned=learned,
-            device=device,
-            dtype=dtype,
-        )
-
-    bare = net({})
-    learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    return Trainer(net(learned), streams, method, config.training)
-
-
-def _train_fleet(
-    folder: MethodFolder,
-    config: Config,
-    source: Source,
-    seeds: tuple[int, ...],
-    plan: Plan,
-    before: Result | None,
-    progress: Progress,
-    stop: Callable[[], bool],
-) -> Result:
-    trainer = build_trainer(config, source, seeds, plan.device)
-    state, identity = folder.state_path(seeds), folder.state_identity(seeds)
-    if state.exists():
-        trainer.position = load_state(state, trainer.tensors(), identity)
-    at, epochs = trainer.position, config.training.epochs
-    progress.fleet_starts(config, seeds, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
-    saved = time.monotonic()
-
-    def watch(trainer: Trainer) -> bool:
-        nonlocal saved
-        progress.epoch_done(trainer)
-        stopping = stop()
-        if stopping or time.monotonic() - saved > SAVE_EVERY:
-            save_state(state, trainer.tensors(), trainer.position, identity)
-            saved = time.monotonic()
-        return stopping
-
-    # Dense networks this small lose more to waking threads than they gain from them.
-    small = not any(isinstance(part, torch.nn.Conv2d) for part in trainer.net.backbone.modules())
-    with cpu_threads(1 if small else None):
-        trainer.run(watch)
-    progress.fleet_ends(at.seconds)
-    for number, seed in enumerate(seeds):
-        if at.diverged[number] is None:
-            write_atomically(folder.weights_path(seed), weights_of(trainer, number))
-    result = Result(
-        config.as_dict(),
-        trainer.net.parameter_count,
-        sorted([*(before.runs if before else []), *runs_of(trainer)], key=lambda run: run.seed),
-        [*(before.fleets if before else []), origin_of(trainer, seeds)],
-        before.alone if before else {},
-    )
-    folder.save(result)
-    state.unlink(missing_ok=True)
-    return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ COLOURS = {
     "caf-ewc": "#c53a32",
     "caf-mas": "#8b2f5b",
 }
+MANY = 8  # points of a method in one picture; of more, those with the best average accuracy
 SPARE = ("#84584e", "#d57dbe", "#55b7c8", "#b2b347")
 
 
@@ -42,20 +44,25 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    drawn = {name: r for name, r in results.items() if r.complete_runs and name != "random-init"}
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.2), width_ratios=(1.5, 1), layout="constrained")
+    drawn = _drawn(results)
+    colours = _colours(drawn)
+    grid = any(r.point for r in drawn.values())
+    size = (10 + 0.4 * max(0, len(drawn) - 8), 4.2)
+    figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=(1.5, 1), layout="constrained")
     first = next(iter(results.values()))
-    figure.suptitle(f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs", fontsize=12)
+    title = f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs"
+    left_out = sum(r.method != "random-init" and bool(r.complete_runs) for r in results.values()) > len(drawn)
+    figure.suptitle(title + (f"; the best {MANY} points a method" if left_out else ""), fontsize=12)
     for number, (name, result) in enumerate(drawn.items()):
-        colour = COLOURS.get(name, SPARE[number % len(SPARE)])
-        _curve(left, name, result, colour)
-        _bar(right, number, result, colour)
+        _curve(left, name, result, colours[name])
+        _bar(right, number, result, colours[name], small=grid)
     left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
     left.xaxis.get_major_locator().set_params(integer=True)
     if drawn:
-        left.legend(frameon=False, fontsize=9)
+        left.legend(frameon=False, fontsize=7 if grid else 9)
     right.set(ylabel="average accuracy in the end (%)")
-    right.set_xticks(range(len(drawn)), list(drawn), rotation=30, ha="right")
+    names = [re.sub(r"(?<=[\[,])", "\n", name) for name in drawn]  # a line a value
+    right.set_xticks(range(len(drawn)), names, rotation=30, ha="right", fontsize=7 if grid else None)
     low = min((run.matrix[-1].mean() for r in drawn.values() for run in r.complete_runs), default=0.0)
     right.set_ylim(bottom=max(0.0, 10 * np.floor((low - 5) / 10)))
     for axes in (left, right):
@@ -73,7 +80,29 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
     return path
 
 
-def _curve(axes: Axes, name: str, result: Result, colour: str) -> None:
+def _drawn(results: Mapping[str, Result]) -> dict[str, Result]:
+    there = {name: r for name, r in results.items() if r.complete_runs and r.method != "random-init"}
+    shown: set[str] = set()
+    for method in {r.method for r in there.values()}:
+        points = {name: r.aac.mean for name, r in there.items() if r.method == method and r.aac}
+        shown |= set(sorted(points, key=lambda name: points[name], reverse=True)[:MANY])
+    return {name: r for name, r in there.items() if name in shown}
+
+
+def _colours(results: Mapping[str, Result]) -> dict[str, Any]:
+    """A colour a method; its points from that colour to a light one."""
+    from matplotlib.colors import to_rgb
+
+    colours: dict[str, Any] = {}
+    for number, method in enumerate(dict.fromkeys(r.method for r in results.values())):
+        base = np.array(to_rgb(COLOURS.get(method, SPARE[number % len(SPARE)])))
+        labels = [name for name, r in results.items() if r.method == method]
+        for name, light in zip(labels, np.linspace(0, 0.5, len(labels)), strict=True):
+            colours[name] = tuple(base + light * (1 - base))
+    return colours
+
+
+def _curve(axes: Axes, name: str, result: Result, colour: Any) -> None:
     matrices = result.accuracy
     if len(matrices[0]) == 1:  # joint training: one number, for all tasks at once
         axes.axhline(matrices.mean(), color=colour, linestyle="--", linewidth=1, label=name)
@@ -86,11 +115,12 @@ def _curve(axes: Axes, name: str, result: Result, colour: str) -> None:
         axes.fill_between(tasks, mean - sem, mean + sem, color=colour, alpha=0.18, linewidth=0)
 
 
-def _bar(axes: Axes, place: int, result: Result, colour: str) -> None:
+def _bar(axes: Axes, place: int, result: Result, colour: Any, *, small: bool) -> None:
     aac = result.aac
     assert aac is not None
     error: Any = aac.sem if len(aac.runs) > 1 else None
     axes.bar(place, aac.mean, yerr=error, color=colour, width=0.65, capsize=4, alpha=0.85)
     spread = np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1)
     axes.scatter(place + spread, aac.runs, s=12, color="white", edgecolor="black", linewidth=0.6, zorder=3)
-    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), xycoords=("data", "axes fraction"), ha="center", color="white")
+    where: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 7 if small else None}
+    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), color="white", **where)

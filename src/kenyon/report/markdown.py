@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.tables import duration, pm
+from kenyon.report.tables import BEST, best_points, duration, pm
 
 ORDER = (
     *("finetune", "si", "mas", "ewc", "mas-af1", "mas-af2", "ewc-af1", "ewc-af2"),
@@ -15,24 +15,38 @@ ORDER = (
 
 
 def results_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
-    """One table a benchmark -> method -> result; the best measured average accuracy is bold."""
+    """One table a benchmark -> label -> result; the best measured average accuracy is bold."""
     return "\n\n".join(_table(benchmark, methods) for benchmark, methods in results.items())
 
 
 def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     published = ACCURACY.get(benchmark, {})
     names = sorted(
-        (name for name in results if name != "random-init"),
-        key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name),
+        (name for name, r in results.items() if r.method != "random-init"),
+        key=lambda name: _place(results[name].method),  # the points of a method stay as they come
     )
-    means = {name: aac.mean for name in names if (aac := results[name].aac) is not None and name != "joint"}
+    means = {
+        name: aac.mean for name in names if (aac := results[name].aac) is not None and results[name].method != "joint"
+    }
+    starred = set(best_points(results).values())
     best = max(means, key=lambda name: means[name], default=None)
     head = ["method", "AAC % (measured)", "published", "BWT", "FWT", "runs", "parameters", "time"]
     lines = [f"**{benchmark}**", "", "| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     for name in names:
         r = results[name]
         measured = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
-        beside = f"{published[name]:.2f}" if name in published else "-"
-        cells = [f"`{name}`", measured, beside, pm(r.bwt, 1), pm(r.fwt, 1), str(len(r.complete_runs))]
+        beside = f"{published[r.method]:.2f}" if r.method in published else "-"
+        cells = [
+            f"`{name}`" + (" *" if name in starred else ""),
+            measured,
+            beside,
+            pm(r.bwt, 1),
+            pm(r.fwt, 1),
+            str(len(r.complete_runs)),
+        ]
         lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"\\{BEST}"] if starred else lines)
+
+
+def _place(method: str) -> tuple[int, str]:
+    return ORDER.index(method) if method in ORDER else len(ORDER), method

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
+
+BEST = "*: the best point of its method on these seeds."
 
 
 def pm(summary: Summary | None, digits: int = 2) -> str:
@@ -21,27 +27,53 @@ def pm(summary: Summary | None, digits: int = 2) -> str:
     return f"{summary.mean:.{digits}f} ± {summary.sem:.{digits}f}"
 
 
+def best_points(results: Mapping[str, Result]) -> dict[str, str]:
+    """Of every method with several points: the label of the one with the best average accuracy."""
+    means: dict[str, dict[str, float]] = {}
+    for label, r in results.items():
+        if r.point and r.aac is not None:
+            means.setdefault(r.method, {})[label] = r.aac.mean
+    return {method: max(some, key=lambda label: some[label]) for method, some in means.items() if len(some) > 1}
+
+
+class Label:
+    """A point's label in a table: where there is little room beside the numbers, a line a value."""
+
+    NUMBERS = 72  # characters that the other columns take
+
+    def __init__(self, text: str) -> None:
+        self.whole, self.lines = Text(text), Text(re.sub(r"(?<=[\[,])", "\n ", text))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        room = options.max_width - self.NUMBERS
+        return Measurement.get(console, options, self.whole if len(self.whole) <= room else self.lines)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.whole if len(self.whole) <= options.max_width else self.lines
+
+
 def results_table(results: Mapping[str, Result]) -> Table:
-    """One row a method; the best average accuracy is bold."""
+    """One row a method, or a point of it; the best average accuracy is bold, every method's best point has a star."""
+    starred, grid = set(best_points(results).values()), any(r.point for r in results.values())
     first = next(iter(results.values()))
     published = ACCURACY.get(first.benchmark, {}) if _full(results) else {}
     table = Table(
         title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
         "mean ± standard error",
         caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
-        "Cos: diversity of the learners' predictions.",
+        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else ""),
         title_justify="left",
         caption_justify="left",
     )
     for name in ("method", "AAC %", "BWT", "FWT", "Cos", "time"):
-        table.add_column(name, justify="left" if name == "method" else "right", no_wrap=True)
+        left = name == "method"
+        table.add_column(name, justify="left" if left else "right", no_wrap=left or not grid)
     if published:
         table.add_column("published %", justify="right")
-    finals = {name: r.aac.mean for name, r in results.items() if r.aac and name not in ("joint", "random-init")}
+    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in ("joint", "random-init")}
     best = max(finals, key=lambda name: finals[name]) if finals else None
     for name, r in results.items():
         cells = [
-            name,
             pm(r.aac),
             pm(r.bwt, 1),
             pm(r.fwt, 1),
@@ -49,8 +81,12 @@ def results_table(results: Mapping[str, Result]) -> Table:
             duration(r.seconds),
         ]
         if published:
-            cells.append(f"{published[name]:.2f}" if name in published else "-")
-        table.add_row(*cells, style="bold" if name == best and len(finals) > 1 else None)
+            cells.append(f"{published[r.method]:.2f}" if r.method in published else "-")
+        table.add_row(
+            Label(f"{name} *" if name in starred else name) if r.point else name,
+            *cells,
+            style="bold" if name == best and len(finals) > 1 else None,
+        )
     return table
 
 
@@ -71,14 +107,17 @@ def _full(results: Mapping[str, Result]) -> bool:
 
 
 def results_json(results: Mapping[str, Result], seconds: float, device: str) -> dict[str, Any]:
-    first = next(iter(results.values()))
+    """Points of a grid also say their values, and `best` names every method's best point."""
+    first, best = next(iter(results.values())), best_points(results)
     return {
         "benchmark": first.benchmark,
         "methods": {
             name: r.summary()
             | {"parameters": r.parameters, "diverged": [run.seed for run in r.runs if not run.complete]}
+            | ({"method": r.method, "point": r.point} if r.point else {})
             for name, r in results.items()
         },
+        **({"best": best} if best else {}),
         "seconds": round(seconds, 2),
         "device": device,
     }

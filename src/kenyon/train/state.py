@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -35,6 +37,16 @@ class Position:
     # One entry per finished phase: a metric's name -> nested lists with a leading run axis.
     records: list[dict[str, Any]] = field(default_factory=list)
 
+    def of_runs(self, rows: Sequence[int]) -> Position:
+        """The same moment for some of the runs, with their share of the time."""
+        return Position(
+            self.phase,
+            self.epoch,
+            self.seconds * len(rows) / len(self.diverged),
+            [self.diverged[row] for row in rows],
+            [{name: [values[row] for row in rows] for name, values in record.items()} for record in self.records],
+        )
+
 
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
     """`identity` names the configuration and seeds the state belongs to."""
@@ -43,8 +55,11 @@ def save_state(path: Path, tensors: dict[str, Tensor], position: Position, ident
     write_atomically(path, data)
 
 
-def load_state(path: Path, tensors: dict[str, Tensor], identity: str) -> Position:
-    """Copy a saved state into `tensors` in place and return its position."""
+def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
+    """Copy a saved state, or those rows of it, into `tensors` in place and return its position.
+
+    Runs share nothing, so some rows of a fleet's state are the whole state of a smaller fleet.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             head = file.metadata() or {}
@@ -53,9 +68,13 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str) -> Positio
             if set(file.keys()) != set(tensors):
                 raise ResultsError(f"{path} does not hold the state of this method. Move it away to start anew.")
             for name, tensor in tensors.items():
-                tensor.copy_(file.get_tensor(name))
-            return Position(**json.loads(head["position"]))
-    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, KeyError) as error:
+                saved = file.get_tensor(name)
+                tensor.copy_(saved if rows is None else saved[list(rows)])
+            position = Position(**json.loads(head["position"]))
+            return position if rows is None else position.of_runs(rows)
+    except torch.OutOfMemoryError:
+        raise  # says nothing of the file
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, LookupError) as error:
         raise ResultsError(f"{path} is damaged ({error}). Move it away to start this fleet anew.") from error
 
 

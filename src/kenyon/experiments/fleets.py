@@ -1,0 +1,120 @@
+"""Which cells train together, and what happens when the device has no room for them."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+
+from kenyon.errors import DeviceMemoryError
+from kenyon.experiments.grid import Cell
+from kenyon.experiments.states import State, claims, read_state, state_path
+from kenyon.experiments.training import Crew
+
+MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
+
+
+def crews(cells: Sequence[Cell], states: Sequence[State]) -> list[Crew]:
+    """Cells in crews: unfinished ones as they were begun, then all others of one structure together."""
+    begun, rest = claims(states, cells)
+    fresh: dict[str, list[Cell]] = {}
+    for cell in rest:
+        fresh.setdefault(cell.config.structure, []).append(cell)
+    return [
+        *(Crew(tuple(mine), state) for state, mine in begun),
+        *(Crew(tuple(mine)) for mine in fresh.values()),
+    ]
+
+
+class Room:
+    """How many runs train together: at most `most`, and less once the device has turned out to hold less.
+
+    Runs share nothing and their random numbers are functions of the seed, so the numbers stay the same.
+    """
+
+    def __init__(self, most: int, device: torch.device) -> None:
+        self.most, self.device = most, device
+
+    def train(
+        self,
+        waiting: Sequence[Crew],
+        out: Path,
+        train: Callable[[Crew], None],
+        split: Callable[[Sequence[Cell], int], None],
+    ) -> None:
+        """Train crews one after another, in halves where they do not fit; `split` is told of those."""
+        queue = deque(waiting)
+        while queue:
+            crew = queue.popleft()
+            cells = crew.cells
+            if len(cells) > self.most:
+                queue.extendleft(reversed(pieces(crew, self.most)))
+            elif not self._fits(crew, train):
+                if len(cells) == 1:
+                    raise self._too_large(cells[0])
+                self.most = (len(cells) + 1) // 2
+                split(cells, self.most)
+                path = state_path(out, cells)  # what the crew itself has saved meanwhile is not lost
+                queue.appendleft(replace(crew, begun=read_state(path)) if path.exists() else crew)
+
+    def _fits(self, crew: Crew, train: Callable[[Crew], None]) -> bool:
+        """Train a crew. False: there is no room for it, and nothing of it is left in memory."""
+        stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+        try:
+            train(crew)
+            fits = True
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            fits = False
+        # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
+        # would stay in the device's memory until Python happens to look for such circles.
+        gc.collect()
+        if stream is not None:
+            torch.cuda.set_stream(stream)  # a capture that failed may have left its own
+            torch.cuda.empty_cache()
+        return fits
+
+    def _too_large(self, cell: Cell) -> DeviceMemoryError:
+        config = cell.config
+        arch, where = config.architecture, str(self.device)
+        if self.device.type == "cuda":
+            where = torch.cuda.get_device_name(self.device)
+        several = arch.learners > 1
+        shape = f"{arch.learners} learners of width {arch.width}" if several else f"width {arch.width}"
+        fewer = "fewer or narrower learners (learners=..., width=...)" if several else "a smaller width (width=...)"
+        return DeviceMemoryError(
+            f"A single run of {cell.point.label} (batch {config.training.batch}, {shape}) does not fit into the "
+            f"memory of {where}. Use --set with a smaller batch (batch=...) or {fewer}, or another device "
+            "(--device cpu). What is finished is saved."
+        )
+
+
+def pieces(crew: Crew, most: int) -> list[Crew]:
+    """A crew in as few parts of at most so many runs as possible, nearly equal in size."""
+    count = -(-len(crew.cells) // most)
+    ends = [len(crew.cells) * part // count for part in range(count + 1)]
+    return [replace(crew, cells=crew.cells[begin:end]) for begin, end in pairwise(ends)]
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error comes from a full device.
+
+    Running out of memory while a CUDA graph is captured breaks the capture off, and the error of that hides the
+    first; the libraries and the driver have words of their own.
+    """
+    while error is not None:
+        words = str(error)
+        if (
+            isinstance(error, torch.OutOfMemoryError)
+            or "CUDA error: out of memory" in words
+            or "ALLOC_FAILED" in words
+        ):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,103 @@
+"""Grids: settings with several values, and the points and cells they make.
+
+A *point* is one combination of values: a configuration. A *cell* is a point and a seed: one run. Equal seeds have
+equal first weights, task orders and dropout at every point, so points are compared in pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import Any
+
+from kenyon.errors import ConfigError
+from kenyon.experiments.config import Config, configure, settings
+from kenyon.experiments.labels import point_label, point_name, value_text
+
+LARGEST = 10_000  # runs of one call that has a grid; a slip of the hand is more likely than the wish for more
+
+
+@dataclass(frozen=True)
+class Point:
+    """A configuration, and its values of the settings that were given as lists; without a grid there are none."""
+
+    config: Config
+    varied: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return point_name(self.varied)
+
+    @property
+    def label(self) -> str:
+        return point_label(self.config.method, self.varied)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    point: Point
+    seed: int
+
+    @property
+    def config(self) -> Config:
+        return self.point.config
+
+
+def listed(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with lists as lists, whatever sequence or array they were given as."""
+    return {name: _listed(name, value) for name, value in overrides.items()}
+
+
+def _listed(name: str, value: Any) -> Any:
+    value = _plain(value)
+    if not isinstance(value, (list, tuple, range)):
+        return value
+    values = [_plain(one) for one in value]
+    if not values:
+        raise ConfigError(f"{name} has an empty list of values. Give at least one, or leave {name} out.")
+    seen: set[str] = set()
+    for text in map(value_text, values):
+        if text in seen:
+            raise ConfigError(f"{name} has the value {text} twice. Give each value once.")
+        seen.add(text)
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's and PyTorch's arrays and numbers as Python's."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def expand(benchmark: str, method: str, given: Mapping[str, Any], *, tasks: int | None = None) -> list[Point]:
+    """Every combination of the listed settings that the method has, in the order of its settings."""
+    mine = {name: given[name] for name in settings(method) if name in given}
+    lists = {name: values for name, values in mine.items() if isinstance(values, list)}
+    points = []
+    for values in product(*lists.values()):
+        varied = dict(zip(lists, values, strict=True))
+        points.append(Point(configure(benchmark, method, tasks=tasks, overrides=mine | varied), varied))
+    return points
+
+
+def check_size(methods: Sequence[str], given: Mapping[str, Any], seeds: int) -> None:
+    """Refuse a grid beyond reason before its points are even listed."""
+    sizes = {name: len(values) for name, values in given.items() if isinstance(values, list)}
+    points = sum(prod(sizes.get(name, 1) for name in settings(method)) for method in methods)
+    if sizes and points * seeds > LARGEST:
+        raise ConfigError(
+            f"The grid has {points:,} points; with {seeds:,} seeds each that is {points * seeds:,} runs, and one "
+            f"call takes at most {LARGEST:,}. Name fewer values or seeds, or ask for one part after another: what is "
+            "finished stays."
+        )
+
+
+def reference_for(point: Point, references: Sequence[Point]) -> Point | None:
+    """The reference trained with the same values, as far as it has the settings."""
+    for reference in references:
+        if all(point.varied.get(name) == value for name, value in reference.varied.items()):
+            return reference
+    return None

@@ -1,0 +1,31 @@
+"""What a run tells while it works; the command line draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kenyon.experiments.grid import Cell
+from kenyon.train import Trainer
+
+
+class Progress(Protocol):
+    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+        """These runs begin to train together, with so many of their epochs behind them."""
+
+    def epoch_done(self, trainer: Trainer) -> None: ...
+
+    def fleet_ends(self, seconds: float) -> None: ...
+
+    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+        """These runs did not fit into the device's memory; they go on, at most so many together."""
+
+
+class Silent:
+    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None: ...
+
+    def epoch_done(self, trainer: Trainer) -> None: ...
+
+    def fleet_ends(self, seconds: float) -> None: ...
+
+    def fleet_split(self, cells: Sequence[Cell], most: int) -> None: ...

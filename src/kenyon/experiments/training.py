@@ -1,0 +1,127 @@
+"""One fleet from its cells to saved results. Points that differ in strengths only are runs of one program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+import torch
+
+from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.grid import Cell
+from kenyon.experiments.harvest import origin_of, runs_of, weights_of
+from kenyon.experiments.progress import Progress
+from kenyon.experiments.states import State, identity_of, state_path
+from kenyon.experiments.store import PointFolder
+from kenyon.methods import Method, find_method
+from kenyon.nets import Net
+from kenyon.streams import Source
+from kenyon.train import Trainer
+from kenyon.train.device import cpu_threads
+from kenyon.train.state import load_state, save_state, write_atomically
+
+SAVE_EVERY = 30.0  # seconds between states while a task is being learned
+REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Runs that train together: of one structure, and at one moment of their training."""
+
+    cells: tuple[Cell, ...]
+    begun: State | None = None  # the state, perhaps of more runs, that these go on from
+
+
+def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
+    """The method of a fleet: strengths that differ between its runs become tensors (R,)."""
+    config = cells[0].config
+    hyper = dict(config.hyper)
+    for name in find_method(config.method).strengths:
+        values = [cell.config.hyper.get(name) for cell in cells]
+        if len(set(values)) > 1:
+            hyper[name] = torch.tensor(values, dtype=torch.float32, device=device)
+    return find_method(config.method)(hyper)
+
+
+def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
+    """The trainer of some cells of one structure, standing at the beginning."""
+    config, method = cells[0].config, build_method(cells, device)
+    bench, arch = find_benchmark(config.benchmark), config.architecture
+    of_seed = {
+        seed: source.stream(seed, tasks=config.tasks, validation=config.training.validation)
+        for seed in dict.fromkeys(cell.seed for cell in cells)
+    }
+    streams = [of_seed[cell.seed] for cell in cells]
+    dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
+
+    def net(learned: dict[str, tuple[int, ...]]) -> Net:
+        return Net(
+            bench.backbone(arch.width, arch.learners),
+            streams[0].input_shape,
+            streams[0].class_counts,
+            learners=arch.learners,
+            diversity=arch.diversity,
+            gate=arch.gate,
+            learned=learned,
+            device=device,
+            dtype=dtype,
+        )
+
+    bare = net({})
+    learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
+    return Trainer(net(learned), streams, method, config.training)
+
+
+def train_crew(
+    crew: Crew,
+    source: Source,
+    *,
+    device: torch.device,
+    out: Path,
+    progress: Progress,
+    stop: Callable[[], bool],
+) -> None:
+    """Train to the end and save. When `stop` says so after an epoch, the state is saved and Interrupted raised."""
+    cells = crew.cells
+    trainer = build_trainer(cells, source, device)
+    path, identity = state_path(out, cells), identity_of(cells)
+    if crew.begun is not None:
+        begun = crew.begun
+        trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
+    at, epochs = trainer.position, trainer.training.epochs
+    progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
+    due = time.monotonic() + SAVE_EVERY
+
+    def watch(trainer: Trainer) -> bool:
+        nonlocal due
+        progress.epoch_done(trainer)
+        stopping, now = stop(), time.monotonic()
+        if stopping or now > due:
+            save_state(path, trainer.tensors(), trainer.position, identity)
+            took = time.monotonic() - now
+            due = time.monotonic() + max(SAVE_EVERY, REST * took)
+        return stopping
+
+    # Dense networks this small lose more to waking threads than they gain from them.
+    small = not any(isinstance(part, torch.nn.Conv2d) for part in trainer.net.backbone.modules())
+    with cpu_threads(1 if small else None):
+        trainer.run(watch)
+    progress.fleet_ends(at.seconds)
+    _keep(trainer, cells, out)
+    path.unlink(missing_ok=True)
+
+
+def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
+    """Point after point: killed in between, those that are saved are finished and the others go on from the state."""
+    runs = runs_of(trainer)
+    for _, same in groupby(range(len(cells)), key=lambda number: cells[number].point.name):
+        numbers = list(same)
+        folder = PointFolder(out, cells[numbers[0]].point)
+        for number in numbers:
+            if runs[number].complete:
+                write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number))
+        mine = [runs[number] for number in numbers]
+        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.net.parameter_count)
