@@ -4,6 +4,7 @@
 // does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block.
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -129,6 +130,32 @@ static uint32_t round_bf16(float f) {
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
 }
 static uint32_t pack(float low, float high) { return round_bf16(low) | round_bf16(high) << 16; }
+static uint32_t pack_positive(float low, float high) { return pack(low < 0 ? 0 : low, high < 0 ? 0 : high); }
+
+template <class F> uint32_t by_parts(int bits, F part) {
+    uint32_t out = 0;
+    for (int at = 0; at < 32; at += bits) out |= part(at) << at;
+    return out;
+}
+static uint32_t half_of(uint32_t a, int at) { return (a >> at) & 0xFFFFu; }
+static uint32_t equal_halves(uint32_t a, uint32_t b) {
+    return by_parts(16, [=](int at) { return half_of(a, at) == half_of(b, at) ? 0xFFFFu : 0u; });
+}
+static uint32_t above_halves(uint32_t a, uint32_t b) {
+    return by_parts(16, [=](int at) { return half_of(a, at) > half_of(b, at) ? 0xFFFFu : 0u; });
+}
+static uint32_t larger_halves(uint32_t a, uint32_t b) {
+    return by_parts(16, [=](int at) { return std::max(half_of(a, at), half_of(b, at)); });
+}
+static uint32_t reaching_bytes(uint32_t a, uint32_t b) {
+    return by_parts(8, [=](int at) { return ((a >> at) & 255u) >= ((b >> at) & 255u) ? 255u : 0u; });
+}
+static uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t which) {
+    return by_parts(8, [=](int at) {
+        const uint32_t byte = (which >> (at / 2)) & 7u;
+        return ((byte < 4 ? a >> (8 * byte) : b >> (8 * (byte - 4))) & 255u);
+    });
+}
 static uint32_t shared_address(const void* p) { return (uint32_t)((const char*)p - emulator::memory); }
 static void copy_async(uint32_t to, const void* from) { std::memcpy(emulator::memory + to, from, 16); }
 static void await_copies() {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -80,7 +81,7 @@ def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite |
     """Dense layers, whether a ReLU is behind each, and the dropout behind that; None if there is anything else."""
     found: list[tuple[Step, bool, DropoutSite | None]] = []
     for step in steps:
-        if isinstance(step.layer, nn.Linear):
+        if isinstance(step.layer, nn.Linear) and step.layer.bias is not None:
             found.append((step, False, None))
         elif isinstance(step.layer, nn.ReLU) and found and not found[-1][1]:
             found[-1] = (found[-1][0], True, None)
@@ -125,7 +126,8 @@ class Tiled(Sequential):
         x = self._flattened(maps)
         drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
         for step, relu, site in self.dense:
-            x = _dense(x.to(torch.bfloat16), views[f"{step.name}.weight"], views.get(f"{step.name}.bias"))
+            weight, bias = views[f"{step.name}.weight"], views[f"{step.name}.bias"]
+            x = Dense.apply(x.to(torch.bfloat16), weight, bias)  # type: ignore[no-untyped-call]
             if relu:
                 x = relu_dropout(x, noise, site, drawn)
                 drawn += x.shape[2] * prod(site.shape) if site is not None else 0
@@ -138,10 +140,35 @@ class Tiled(Sequential):
         return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
 
 
-def _dense(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x (R, K, B, I) by weights (R, K, O, I)."""
-    R, K = x.shape[:2]
-    flat, turned = x.flatten(0, 1), weight.flatten(0, 1).to(x.dtype).transpose(1, 2)
-    if bias is None:
-        return torch.bmm(flat, turned).unflatten(0, (R, K))
-    return torch.baddbmm(bias.flatten(0, 1).to(x.dtype).unsqueeze(1), flat, turned).unflatten(0, (R, K))
+class Dense(torch.autograd.Function):
+    """x (R, K, B, I) bfloat16 by weights (R, K, O, I) and biases (R, K, O) float32.
+
+    Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn
+    and convert it.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        R, K = x.shape[:2]
+        flat, w = x.flatten(0, 1), weight.flatten(0, 1).to(x.dtype)
+        ctx.save_for_backward(flat, w)
+        ctx.runs = R, K
+        out = torch.baddbmm(bias.flatten(0, 1).to(x.dtype).unsqueeze(1), flat, w.transpose(1, 2))
+        return out.unflatten(0, (R, K))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        flat, w = ctx.saved_tensors
+        dy = gradient.flatten(0, 1)
+        dw = _products(dy.transpose(1, 2), flat)
+        parts = torch.bmm(dy, w), dw, dy.sum(1, dtype=torch.float32)
+        dx, dw, db = (part.unflatten(0, ctx.runs) for part in parts)
+        return dx, dw, db
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    """Batched products of bfloat16 matrices, in float32."""
+    if a.is_cuda:
+        return torch.bmm(a, b, out_dtype=torch.float32)
+    return torch.bmm(a.float(), b.float())

@@ -60,10 +60,27 @@ DEVICE u32 pack(float low, float high) {
     return word;
 }
 
+DEVICE u32 pack_positive(float low, float high) {  // with ReLU; keeps nan
+    u32 word;
+    asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+    return word;
+}
+
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
+
+// On the two halves or four bytes of a word: all ones where the comparison holds.
+DEVICE u32 equal_halves(u32 a, u32 b) { return __vcmpeq2(a, b); }
+DEVICE u32 above_halves(u32 a, u32 b) { return __vcmpgtu2(a, b); }
+DEVICE u32 larger_halves(u32 a, u32 b) { return __vmaxu2(a, b); }
+DEVICE u32 reaching_bytes(u32 a, u32 b) { return __vcmpgeu4(a, b); }
+DEVICE u32 bytes_of(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); }
 
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) char name[]
 #endif
+
+// Two bytes of four as halves.
+DEVICE u32 spread_low(u32 word) { return bytes_of(word, 0, 0x4140); }
+DEVICE u32 spread_high(u32 word) { return bytes_of(word, 0, 0x4342); }
 
 DEVICE float low_half(u32 word) { return as_float(word << 16); }
 DEVICE float high_half(u32 word) { return as_float(word & 0xFFFF0000u); }
@@ -92,7 +109,6 @@ __device__ constexpr bool used(int k, int n) {
 constexpr int SIDE = TAPS == 9 ? 3 : 1, BORDER = SIDE - 1;
 constexpr int PITCH = MAP + BORDER, TALL = ROWS + BORDER;
 constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * MAP;
-constexpr int PATCHES = PIXELS / 16, ACROSS = MAP / 8, PATCH_ROWS = ROWS / 2;
 constexpr int TILES_DOWN = MAP / ROWS;
 constexpr int HALF = MAP / 2;
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
@@ -129,26 +145,37 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
     });
 }
 
+// The tile is as wide as the map, so that its first and last column are always border.
+template <int C, int EDGE> DEVICE void clear_borders(char* tile) {
+    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE), STRIDE = stride_of(C);
+    const Walk<C> walk;
+    for (int i = walk.first; i < 2 * ROWS_ALL; i += walk.stride)
+        store8(tile + (i / 2 * WIDE + i % 2 * (WIDE - 1)) * STRIDE + walk.chunk * 16, Vec8{});
+}
+
 // With SUM, also adds up the thread's channels over all pixels.
 template <int ALL, int C, int EDGE, bool SUM>
 DEVICE void fetch_activations(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
     constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
-    const bf16* data = (const bf16*)from.data + (i64)at.run * batch * MAP * MAP * ALL + channel;
     const Walk<C> walk;
-    for (int pixel = walk.first; pixel < IMAGES * HIGH * WIDE; pixel += walk.stride) {
-        const int x = pixel % WIDE - EDGE, y = pixel / WIDE % HIGH - EDGE + at.row, image = at.image + pixel / (WIDE * HIGH);
-        char* to = tile + pixel * STRIDE + walk.chunk * 16;
-        const bf16* source = data + ((image * MAP + y) * MAP + x) * ALL + walk.chunk * 8;
-        if (x < 0 || x >= MAP || y < 0 || y >= MAP || image >= batch) {
-            store8(to, Vec8{});
+    const bf16* data = (const bf16*)from.data + ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
+    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
+    for (int pixel = walk.first; pixel < IMAGES * HIGH * MAP; pixel += walk.stride) {
+        const int x = pixel % MAP, line = pixel / MAP, image = IMAGES == 1 ? 0 : line / HIGH;
+        const int y = line - image * HIGH - EDGE + at.row;
+        char* place = to + (line * WIDE + x) * STRIDE;
+        const bf16* source = data + ((image * MAP + y) * MAP + x) * ALL;
+        if ((EDGE && (y < 0 || y >= MAP)) || at.image + image >= batch) {
+            store8(place, Vec8{});
         } else if constexpr (SUM) {
             const Vec8 found = load8(source);
-            store8(to, found);
+            store8(place, found);
             add8(total, found);
         } else {
-            copy_async(shared_address(to), source);
+            copy_async(shared_address(place), source);
         }
     }
+    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
     await_copies();
 }
 
@@ -185,41 +212,42 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
 template <int ALL, int C, int EDGE, bool SUM>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
     constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
-    constexpr int ACROSS = HALF + 2 * EDGE, DOWN = ROWS / 2 + 2 * EDGE;  // windows that touch the tile
-    const i64 first = (i64)at.run * batch * HALF * HALF * ALL + channel;
+    constexpr int DOWN = ROWS / 2 + 2 * EDGE;  // rows of windows that touch the tile
+    const Walk<C> walk;
+    const i64 first = ((i64)at.run * batch + at.image) * (HALF * HALF * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u8* code = from.code + first;
-    const Walk<C> walk;
-    for (int window = walk.first; window < IMAGES * DOWN * ACROSS; window += walk.stride) {
-        const int wx = window % ACROSS - EDGE, wy = window / ACROSS % DOWN - EDGE + at.row / 2;
-        const int part = window / (ACROSS * DOWN), image = at.image + part;
+    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
+    for (int window = walk.first; window < IMAGES * DOWN * HALF; window += walk.stride) {
+        const int wx = window % HALF, line = window / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
+        const int down = line - image * DOWN, wy = down - EDGE + at.row / 2;
         u32 value[4] = {0, 0, 0, 0}, place[2] = {0x04040404u, 0x04040404u};
-        if (wx >= 0 && wx < HALF && wy >= 0 && wy < HALF && image < batch) {
-            const int offset = ((image * HALF + wy) * HALF + wx) * ALL + walk.chunk * 8;
+        if ((!EDGE || (wy >= 0 && wy < HALF)) && at.image + image < batch) {
+            const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
             const Vec8 found = load8(data + offset);
-            const u32* codes = (const u32*)(code + offset);
-            place[0] = codes[0], place[1] = codes[1];
+            const uint2 codes = *(const uint2*)(code + offset);
+            place[0] = codes.x, place[1] = codes.y;
             each<0, 4>([&](auto word) {
                 constexpr int W = decltype(word)::value;
                 value[W] = pack(low_half(found.word[W]) * from.scale, high_half(found.word[W]) * from.scale);
             });
         }
+        const u32 places[4] = {spread_low(place[0]), spread_high(place[0]), spread_low(place[1]), spread_high(place[1])};
+        const int top = 2 * down - EDGE;  // the window's first row in the tile
         each<0, 4>([&](auto pixel) {
             constexpr int P = decltype(pixel)::value;
-            const int x = 2 * wx + P % 2 + EDGE, y = 2 * wy - at.row + P / 2 + EDGE;  // in the tile
-            if (x >= 0 && x < WIDE && y >= 0 && y < HIGH) {
+            if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH)) {
                 Vec8 kept;
                 each<0, 4>([&](auto word) {
                     constexpr int W = decltype(word)::value;
-                    const u32 pair = place[W / 2] >> (W % 2 * 16);
-                    kept.word[W] = ((pair & 255u) == P ? value[W] & 0xFFFFu : 0u) |
-                                   (((pair >> 8) & 255u) == P ? value[W] & 0xFFFF0000u : 0u);
+                    kept.word[W] = value[W] & equal_halves(places[W], P * 0x00010001u);
                 });
-                store8(tile + ((part * HIGH + y) * WIDE + x) * STRIDE + walk.chunk * 16, kept);
+                store8(to + ((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2) * STRIDE, kept);
                 if constexpr (SUM) add8(total, kept);
             }
         });
     }
+    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
 }
 
 // Brings C of ALL channels, from `channel` on.
@@ -228,10 +256,4 @@ DEVICE void fetch(char* tile, const Source& from, Place at, int channel, int bat
     if constexpr (KIND == 0) fetch_activations<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
     if constexpr (KIND == 1) fetch_images(tile, from, at, batch);
     if constexpr (KIND == 2) fetch_unpooled<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
-}
-
-// Where patch p of a tile with rows of `wide` pixels begins, in pixels. A patch is 2 rows x 8 columns.
-DEVICE int patch_start(int p, int tall, int wide) {
-    const int across = p % ACROSS, down = p / ACROSS % PATCH_ROWS, image = p / (ACROSS * PATCH_ROWS);
-    return (image * tall + 2 * down) * wide + 8 * across;
 }

@@ -49,67 +49,99 @@ DEVICE u32 mix(u32 x) {
     return x ^ (x >> 16);
 }
 
-template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_EACH][4], const u32 (&at)[PATCHES_EACH],
+// A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row of
+// taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
+constexpr int STACK = TAPS == 9 ? PATCHES_EACH : 1, COLUMNS = PATCHES_EACH / STACK;
+constexpr int BLOCKS_ACROSS = MAP / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
+
+// Where patch p of a warp's block begins in a tile with rows of `wide` pixels.
+DEVICE int patch_of(int warp, int p, int tall, int wide) {
+    const int across = warp % BLOCKS_ACROSS, down = warp / BLOCKS_ACROSS % BLOCKS_DOWN;
+    const int image = warp / (BLOCKS_ACROSS * BLOCKS_DOWN);
+    return (image * tall + 2 * (down * STACK + p % STACK)) * wide + 8 * (across * COLUMNS + p / STACK);
+}
+
+// `at` is the address that this lane hands over for the first two rows of the warp's block.
+template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_EACH][4], u32 at,
                                              const uint2* __restrict__ weights) {
-    constexpr int COUNT = products(PART);
+    constexpr int COUNT = products(PART), STRIDE = stride_of(CI);
 #pragma unroll 1
-    for (int down = 0; down < SIDE; ++down) {
-        each<0, SIDE>([&](auto right) {
-            constexpr int RIGHT = decltype(right)::value;
-            const uint2* tap = weights + (down * SIDE + RIGHT) * COUNT * 32;
-            const u32 shift = (down * PITCH + RIGHT) * stride_of(CI);
-            each<0, CI / 16>([&](auto input) {
-                constexpr int K = decltype(input)::value;
-                constexpr int BEGIN = number(PART, K, 0), END = K + 1 < CI / 16 ? number(PART, K + 1, 0) : COUNT;
-                if constexpr (BEGIN < END) {
-                    u32 pixels[PATCHES_EACH][4];
-                    each<0, PATCHES_EACH>([&](auto patch) {
-                        constexpr int P = decltype(patch)::value;
-                        load_matrices(pixels[P], at[P] + shift + K * 32);
+    for (int right = 0; right < SIDE; ++right) {
+        each<0, CI / 16>([&](auto input) {
+            constexpr int K = decltype(input)::value;
+            constexpr int BEGIN = number(PART, K, 0), END = K + 1 < CI / 16 ? number(PART, K + 1, 0) : COUNT;
+            if constexpr (BEGIN < END) {
+                u32 even[COLUMNS][STACK + BORDER / 2][4], odd[COLUMNS][STACK][4];  // pairs of rows from 0, 2.. and 1, 3..
+                each<0, COLUMNS>([&](auto column) {
+                    constexpr int C = decltype(column)::value;
+                    each<0, STACK + BORDER / 2>([&](auto pair) {
+                        constexpr int P = decltype(pair)::value;
+                        load_matrices(even[C][P], at + (2 * P * PITCH + 8 * C) * STRIDE + K * 32);
                     });
+                });
+                each<0, SIDE>([&](auto turn) {
+                    constexpr int DOWN = SIDE == 1 ? 0 : 2 * decltype(turn)::value % 3;  // 0, 2, 1
+                    if constexpr (DOWN == 1)
+                        each<0, STACK>([&](auto pair) {
+                            constexpr int P = decltype(pair)::value;
+                            load_matrices(odd[0][P], at + (2 * P + 1) * PITCH * STRIDE + K * 32);
+                        });
+                    const uint2* tap = weights + (DOWN * SIDE + right) * COUNT * 32;
                     each<0, BLOCKS_EACH>([&](auto block) {
                         constexpr int N = decltype(block)::value;
                         if constexpr (used(K, PART * BLOCKS_EACH + N)) {
                             const uint2 w = tap[number(PART, K, N) * 32];
                             each<0, PATCHES_EACH>([&](auto patch) {
                                 constexpr int P = decltype(patch)::value;
-                                multiply(sum[P][N], pixels[P], w.x, w.y);
+                                if constexpr (DOWN == 1)
+                                    multiply(sum[P][N], odd[0][P], w.x, w.y);
+                                else
+                                    multiply(sum[P][N], even[P / STACK][P % STACK + DOWN / 2], w.x, w.y);
                             });
                         }
                     });
-                }
-            });
+                });
+            }
         });
+        at += STRIDE;
     }
 }
 
-// Pool a window of four pixels (eight channels), drop, and note which pixel won.
-DEVICE void pool_window(const char* corner, int pitch, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
-    const Vec8 pixel[4] = {load8(corner), load8(corner + OUT_STRIDE), load8(corner + pitch), load8(corner + pitch + OUT_STRIDE)};
+// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of a
+// word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
+DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
+    const Vec8 pixel[4] = {load8(corner), load8(corner + OUT_STRIDE), load8(corner + MAP * OUT_STRIDE),
+                           load8(corner + (MAP + 1) * OUT_STRIDE)};
+    const u32 threshold = to.threshold * 0x01010101u;
     Vec8 out;
-    u32 codes[2] = {0, 0};
-    each<0, 2>([&](auto half) {
-        constexpr int H = decltype(half)::value;
-        const u32 random = mix(mix(word + H + first) ^ second);
-        each<0, 4>([&](auto channel) {
-            constexpr int C = decltype(channel)::value;
-            auto bits = [&](int p) { return (pixel[p].word[2 * H + C / 2] >> (16 * (C % 2))) & 0xFFFFu; };
-            u32 best = bits(0), where = 0;  // positive bfloat16 are ordered like their bits, and nan is above all
-            each<1, 4>([&](auto other) {
-                constexpr int P = decltype(other)::value;
-                if (bits(P) > best) best = bits(P), where = P;
-            });
-            const bool kept = (int)((random >> (8 * C)) & 255u) >= to.threshold;
-            if (best == 0 || !kept) where = 4;
-            const float value = kept ? as_float(best << 16) * to.scale : 0.0f;
-            if (C % 2 == 0) out.word[2 * H + C / 2] = pack(value, 0.0f);
-            else out.word[2 * H + C / 2] |= pack(0.0f, value);
-            codes[H] |= where << (8 * C);
+    u32 codes[4];
+    each<0, 4>([&](auto pair) {
+        constexpr int W = decltype(pair)::value;
+        u32 best = pixel[0].word[W], where = 0;
+        each<1, 4>([&](auto other) {
+            constexpr int P = decltype(other)::value;
+            const u32 wins = above_halves(pixel[P].word[W], best);
+            best = larger_halves(best, pixel[P].word[W]);
+            where = (where & ~wins) | (P * 0x00010001u & wins);
         });
+        const u32 nothing = equal_halves(best, 0);
+        out.word[W] = best, codes[W] = (where & ~nothing) | (0x00040004u & nothing);
     });
+    if (to.threshold)
+        each<0, 2>([&](auto half) {
+            constexpr int H = decltype(half)::value;
+            const u32 stays = reaching_bytes(mix(mix(word + H + first) ^ second), threshold);
+            const u32 kept[2] = {bytes_of(stays, 0, 0x1100), bytes_of(stays, 0, 0x3322)};
+            each<0, 2>([&](auto pair) {
+                constexpr int W = 2 * H + decltype(pair)::value;
+                const u32 scaled = pack(low_half(out.word[W]) * to.scale, high_half(out.word[W]) * to.scale);
+                out.word[W] = scaled & kept[W % 2];
+                codes[W] = (codes[W] & kept[W % 2]) | (0x00040004u & ~kept[W % 2]);
+            });
+        });
     store8(to.data + offset, out);
     uint2 both;
-    both.x = codes[0], both.y = codes[1];
+    both.x = bytes_of(codes[0], codes[1], 0x6420), both.y = bytes_of(codes[2], codes[3], 0x6420);
     *(uint2*)(to.code + offset) = both;
 }
 
@@ -124,15 +156,25 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
     fetch<SOURCE, CI, CI, BORDER / 2>(tile, from, at, 0, batch, no_total);
     __syncthreads();
 
-    float sum[PATCHES_EACH][BLOCKS_EACH][4] = {};
-    {
-        // A lane hands the tensor cores the address of one row: pixel (lane / 8 % 2, lane % 8) of a patch, inputs from lane / 16 * 8.
-        u32 place[PATCHES_EACH];
+    float sum[PATCHES_EACH][BLOCKS_EACH][4];
+    each<0, BLOCKS_EACH>([&](auto block) {
+        constexpr int N = decltype(block)::value;
+        float b0 = 0.0f, b1 = 0.0f;
+        if constexpr (RESULT < 2) {
+            const float* mine = bias + run * bias_of_run;
+            const int c = first_channel + (warp_n * BLOCKS_EACH + N) * 8 + lane % 4 * 2;
+            if (c < LEARNERS * LO) b0 = mine[c];
+            if (c + 1 < LEARNERS * LO) b1 = mine[c + 1];
+        }
         each<0, PATCHES_EACH>([&](auto patch) {
             constexpr int P = decltype(patch)::value;
-            const int pixel = patch_start(warp_m * PATCHES_EACH + P, TALL, PITCH) + (lane / 8 % 2) * PITCH + lane % 8;
-            place[P] = shared_address(tile) + pixel * stride_of(CI) + lane / 16 * 16;
+            sum[P][N][0] = sum[P][N][2] = b0, sum[P][N][1] = sum[P][N][3] = b1;
         });
+    });
+    {
+        // A lane hands the tensor cores the address of one row: pixel (lane / 8 % 2, lane % 8), inputs from lane / 16 * 8.
+        const int pixel = patch_of(warp_m, 0, TALL, PITCH) + (lane / 8 % 2) * PITCH + lane % 8;
+        const u32 place = shared_address(tile) + pixel * stride_of(CI) + lane / 16 * 16;
         const uint2* mine = (const uint2*)(weights + run * weights_of_run) + lane;
         if constexpr (ALIKE)
             multiply_all<0>(sum, place, mine + part * TAPS * products(0) * 32);
@@ -147,50 +189,40 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
     each<0, BLOCKS_EACH>([&](auto block) {
         constexpr int N = decltype(block)::value;
         const int channel = (warp_n * BLOCKS_EACH + N) * 8 + lane % 4 * 2;
-        float b0 = 0.0f, b1 = 0.0f;
-        if constexpr (RESULT < 2) {
-            const float* mine = bias + run * bias_of_run;
-            const int c = first_channel + channel;
-            if (c < LEARNERS * LO) b0 = mine[c];
-            if (c + 1 < LEARNERS * LO) b1 = mine[c + 1];
-        }
         each<0, PATCHES_EACH>([&](auto patch) {
             constexpr int P = decltype(patch)::value;
-            char* pixel = tile + (patch_start(warp_m * PATCHES_EACH + P, ROWS, MAP) + lane / 4) * OUT_STRIDE + channel * 2;
-            float v[4] = {sum[P][N][0] + b0, sum[P][N][1] + b1, sum[P][N][2] + b0, sum[P][N][3] + b1};
-            if constexpr (RESULT < 2)
-                for (int i = 0; i < 4; ++i) v[i] = v[i] < 0.0f ? 0.0f : v[i];  // keeps nan
-            *(u32*)pixel = pack(v[0], v[1]);
-            *(u32*)(pixel + MAP * OUT_STRIDE) = pack(v[2], v[3]);
+            char* pixel = tile + (patch_of(warp_m, P, ROWS, MAP) + lane / 4) * OUT_STRIDE + channel * 2;
+            const float* v = sum[P][N];
+            *(u32*)pixel = RESULT < 2 ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
+            *(u32*)(pixel + MAP * OUT_STRIDE) = RESULT < 2 ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
         });
     });
     __syncthreads();
 
-    constexpr int CHUNKS = OUT_CHANNELS / 8;
+    const Walk<OUT_CHANNELS> walk;
+    const int channel = first_channel + walk.chunk * 8;
     if constexpr (RESULT == 1) {
         const u32 first = to.threshold ? to.first[run] : 0, second = to.threshold ? to.second[run] : 0;
-        for (int i = threadIdx.x; i < PIXELS / 4 * CHUNKS; i += blockDim.x) {
-            const int chunk = i % CHUNKS, window = i / CHUNKS;
-            const int x = window % HALF, y = window / HALF % (ROWS / 2), image = window / (HALF * (ROWS / 2));
+        for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
+            const int x = window % HALF, line = window / HALF, image = line / (ROWS / 2);
             if (at.image + image >= batch) continue;
-            const char* corner = tile + ((image * ROWS + 2 * y) * MAP + 2 * x) * OUT_STRIDE + chunk * 16;
-            const i64 within = ((i64)((at.image + image) * HALF + at.row / 2 + y) * HALF + x) * CO + first_channel + chunk * 8;
-            pool_window(corner, MAP * OUT_STRIDE, first, second, (u32)((to.first_byte + within) / 4), to,
-                        (i64)run * batch * HALF * HALF * CO + within);
+            const char* corner = tile + (2 * line * MAP + 2 * x) * OUT_STRIDE + walk.chunk * 16;
+            const int y = at.row / 2 + line % (ROWS / 2);
+            const i64 within = (((at.image + image) * HALF + y) * HALF + x) * CO + channel;
+            const u32 word = (u32)((to.first_byte + within) / 4);
+            pool_window(corner, first, second, word, to, (i64)run * batch * (HALF * HALF * CO) + within);
         }
     } else {
-        for (int i = threadIdx.x; i < PIXELS * CHUNKS; i += blockDim.x) {
-            const int chunk = i % CHUNKS, pixel = i / CHUNKS;
-            const int x = pixel % MAP, y = pixel / MAP % ROWS + at.row, image = at.image + pixel / (MAP * ROWS);
-            if (image >= batch) continue;
-            const i64 offset = ((i64)((run * batch + image) * MAP + y) * MAP + x) * CO + first_channel + chunk * 8;
-            Vec8 v = load8(tile + pixel * OUT_STRIDE + chunk * 16);
+        const i64 start = ((i64)(run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;  // a tile's pixels follow
+        for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {                   // one another
+            if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
+            const i64 offset = start + pixel * CO;
+            Vec8 v = load8(tile + pixel * OUT_STRIDE + walk.chunk * 16);
             if constexpr (RESULT == 3) {
                 const Vec8 mask = load8(to.mask + offset);
                 each<0, 4>([&](auto word) {
                     constexpr int W = decltype(word)::value;
-                    if (!(mask.word[W] & 0x7FFFu)) v.word[W] &= 0xFFFF0000u;  // behind a ReLU nothing is negative
-                    if (!(mask.word[W] & 0x7FFF0000u)) v.word[W] &= 0xFFFFu;
+                    v.word[W] &= ~equal_halves(mask.word[W], 0);  // behind a ReLU nothing is negative
                 });
             }
             store8(to.data + offset, v);

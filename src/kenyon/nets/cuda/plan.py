@@ -281,30 +281,26 @@ def gradient_map(c: Convolution, sharing: Sharing) -> Map:
 
 # ------------------------------------------------------------------ choices, measured on an H200 (see docs/speed.md)
 
-_WARPS = 4  # of a block in `convolve`; 16 to a multiprocessor leave each thread 128 registers
+_RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
 
 
 def choose_tiling(shape: Shape) -> Tiling | None:
     """None where the layer does not fit the kernel."""
     blocks = shape.channels_out // 8
-    sparse = shape.inputs > 0 and shape.learners > 1
-    if shape.taps == 1:
-        each, warps_n = (blocks // 2, 2) if blocks <= 6 else (_divisor(blocks, 4), 1)
-        options = [(2 // warps_n, warps_n, each, 8)]
-    else:
-        each = _divisor(blocks, 6 if blocks > 16 and sparse else 3 if sparse and blocks % 3 == 0 else 4)
-        warps_n = _divisor(blocks // each, _WARPS)
-        options = [(m, warps_n, each, 16 // (m * warps_n)) for m in (_WARPS // warps_n, 1) if m]
-    for warps_m, warps_n, each, resident in options:
-        rows, images = tile_of(64 * warps_m, shape.map)
-        if rows < 2 or rows % 2 or shape.map % rows:
-            continue
-        tiling = Tiling(shape, rows, images, warps_m, warps_n, 4, each, 1)
-        if tiling.shared_bytes <= SHARED_MEMORY:
-            if each > 4:
-                resident = 12 // (warps_m * warps_n)  # 168 registers
-            return replace(tiling, resident=max(1, min(resident, SHARED_MEMORY // (tiling.shared_bytes + 1024))))
-    return None
+    if shape.taps == 1:  # little work a pixel: small tiles, two warps
+        each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
+        warps_n = 2 if blocks <= 6 else 1
+        warps_m, rows = 2 // warps_n, 128 // (warps_n * shape.map)
+    else:  # every warp has 8 x 8 pixels
+        sparse = shape.inputs > 0 and shape.learners > 1
+        each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
+        warps_m, rows = shape.map // 8, 8
+        warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
+    if rows < 2 or shape.map % rows:
+        return None
+    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1)
+    room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
+    return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
 
 
 def choose_sharing(shape: Shape) -> Sharing | None:

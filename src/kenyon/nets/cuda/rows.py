@@ -18,7 +18,8 @@ except ImportError:
     triton = None
 
 BLOCK = 1024
-COLUMNS, DEEP = 128, 16  # of a tile of pieces that are added up at once
+# Of a tile of pieces that are added up at once: many columns of few pieces, or few columns of many.
+FLAT, TALL = (256, 8), (32, 64)
 
 
 def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
@@ -49,15 +50,18 @@ class Totals:
         self.runs, self.shapes = runs, shapes
         self.sizes = [runs * s * n for s, n in shapes]
         self.length = sum(n for _, n in shapes)
-        table = []  # of every block: where its piece begins, S, N, first column within it, first column of the result
+        # Of every block: where its piece begins, S, N, first column within it, first column of the result.
+        tables: dict[tuple[int, int], list[tuple[int, ...]]] = {TALL: [], FLAT: []}
         start = column = 0
         for s, n in shapes:
-            table += [(start, s, n, first, column + first) for first in range(0, n, COLUMNS)]
+            tile = TALL if s > 2 * FLAT[1] else FLAT
+            tables[tile] += [(start, s, n, first, column + first) for first in range(0, n, tile[0])]
             start, column = start + runs * s * n, column + n
-        self.table = torch.tensor(table, device=device)
+        self.device = device
+        self.tables = {tile: torch.tensor(table, device=device) for tile, table in tables.items() if table}
 
     def buffer(self) -> Tensor:
-        return torch.empty(sum(self.sizes), device=self.table.device)
+        return torch.empty(sum(self.sizes), device=self.device)
 
     def pieces(self, buffer: Tensor) -> list[Tensor]:
         parts = buffer.split(self.sizes)
@@ -67,7 +71,8 @@ class Totals:
         if triton is None or not buffer.is_cuda:
             return totals_plain(self.pieces(buffer))
         out = torch.empty((self.runs, self.length), device=buffer.device)
-        _total[(len(self.table), self.runs)](buffer, self.table, out, self.length, COLUMNS, DEEP, num_warps=4)
+        for tile, table in self.tables.items():
+            _total[(len(table), self.runs)](buffer, table, out, self.length, *tile, num_warps=4)
         return out
 
 

@@ -64,6 +64,14 @@ constexpr __device__ bool has_pair(int group, int pair) {
 constexpr int MOST = most_products();
 constexpr int RECORD = products_before(ALL_GROUPS) * TAPS * 128;
 
+constexpr int PATCHES = PIXELS / 16, ACROSS = MAP / 8, PATCH_ROWS = ROWS / 2;
+
+// Where patch p of a tile with rows of `wide` pixels begins, in pixels. A patch is 2 rows x 8 columns.
+DEVICE int patch_start(int p, int tall, int wide) {
+    const int across = p % ACROSS, down = p / ACROSS % PATCH_ROWS, image = p / (ACROSS * PATCH_ROWS);
+    return (image * tall + 2 * down) * wide + 8 * across;
+}
+
 // All patches of the tile for one group and row of taps.
 template <int GROUP> DEVICE void add_tile(float (&sum)[MOST * SIDE][4], int split, u32 input, u32 gradient) {
 #pragma unroll 1
