@@ -19,7 +19,7 @@ except ImportError:
     triton = None
 
 BLOCK = 1024
-WIDE = 8192
+SHARES = 32  # programs that add up one group
 
 
 def available(x: Tensor) -> bool:
@@ -33,8 +33,9 @@ def group_squares(rows: Tensor, bounds: Tensor) -> Tensor:
         ends = bounds.tolist()
         return torch.stack([rows[:, a:b].square().sum(1) for a, b in pairwise(ends)], dim=1)
     out = torch.empty((len(rows), groups), device=rows.device)
-    _squares[(groups, len(rows))](rows, bounds, out, rows.stride(0), WIDE, num_warps=16)
-    return out
+    partial = torch.empty((len(rows), groups, SHARES), device=rows.device)
+    _squares[(groups, SHARES, len(rows))](rows, bounds, partial, rows.stride(0), BLOCK, num_warps=4)
+    return torch.sum(partial, 2, out=out)
 
 
 def adam(
@@ -75,15 +76,15 @@ def _jit(kernel: Any) -> Any:
 
 
 @_jit
-def _squares(rows: tensor, bounds: tensor, out: tensor, stride: tensor, BLOCK: constexpr) -> None:
-    group, run = tl.program_id(0), tl.program_id(1).to(tl.int64)
+def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOCK: constexpr) -> None:
+    group, share, run = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     begin, end = tl.load(bounds + group), tl.load(bounds + group + 1)
     total = tl.zeros([BLOCK], tl.float32)
-    for start in range(begin, end, BLOCK):
+    for start in range(begin + share * BLOCK, end, tl.num_programs(1) * BLOCK):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(rows + run * stride + at, mask=at < end, other=0.0)
         total += x * x
-    tl.store(out + run * tl.num_programs(0) + group, tl.sum(total))
+    tl.store(partial + (run * tl.num_programs(0) + group) * tl.num_programs(1) + share, tl.sum(total))
 
 
 @_jit

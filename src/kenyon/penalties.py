@@ -10,7 +10,7 @@ weights, are drawn from N(0, 1) at the start of every task and trained by the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -196,19 +196,57 @@ class Divergence:
         """Without the strength, which the loop applies for the run at hand."""
         assert p.own_log_p is not None
         log_p, K = p.own_log_p, p.own_log_p.shape[-3]
-        target = log_p.detach() if self.form == "published" else log_p
+        adaptive = self.adaptive and not p.first_task
+        if self.form == "published":
+            return _PublishedDivergence.apply(log_p, p.learned["afs"] if adaptive else None, p.weight)  # type: ignore
+        target = log_p
         prob = target.exp() * p.weight.unsqueeze(-2).unsqueeze(-1)
         entropy = (prob * target).sum((-2, -1))  # (..., K) of the target learner
         cross = prob.flatten(-2) @ log_p.flatten(-2).transpose(-2, -1)  # (..., target, student)
         kl = entropy.unsqueeze(-1) - cross  # KL(p_target || p_student)
         others = ~torch.eye(K, dtype=torch.bool, device=log_p.device)
-        if not self.adaptive or p.first_task:
+        if not adaptive:
             return (kl * others).sum((-2, -1))
         b = p.learned["afs"]
-        if self.form == "published":  # row of b: the student
-            return (K * torch.softmax(100.0 * b, dim=-1) * kl.transpose(-2, -1) * others).sum((-2, -1))
         w = (K - 1) * torch.softmax(b.masked_fill(~others, -torch.inf), dim=-1)  # row of b: the first of the pair
         return (w * kl * others).sum((-2, -1))
+
+
+class _PublishedDivergence(torch.autograd.Function):
+    """AF-S as published, with its gradient in closed form: sum_s sum_{t != s} w_st KL(p_t || p_s), p_t detached.
+
+    For the student's log-probabilities it is -sum_t w_st p_t; for its weights w_s = K softmax(100 b_s), by the
+    softmax's rule, 100 w_s (kl_s - mean of kl_s under the softmax).
+    """
+
+    @staticmethod
+    def forward(ctx: Any, log_p: Tensor, b: Tensor | None, weight: Tensor) -> Tensor:
+        """log_p (..., K, B, C), b (..., K, K) or None, weight (..., B) -> (...)"""
+        K = log_p.shape[-3]
+        prob = log_p.exp() * weight.unsqueeze(-2).unsqueeze(-1)
+        flat, flat_log = prob.flatten(-2), log_p.flatten(-2)  # (..., K, B * C)
+        cross = flat_log @ flat.transpose(-2, -1)  # (..., student, target)
+        kl = torch.diagonal(cross, dim1=-2, dim2=-1).unsqueeze(-2) - cross  # 0 where student and target are one
+        if b is None:
+            w = 1 - torch.eye(K, device=log_p.device, dtype=log_p.dtype)
+        else:
+            w = K * torch.softmax(100.0 * b, dim=-1)
+        weighted = w * kl
+        ctx.save_for_backward(flat, w, weighted)
+        ctx.shape, ctx.adaptive = log_p.shape, b is not None
+        return weighted.sum((-2, -1))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        flat, w, weighted = ctx.saved_tensors
+        scale = gradient.unsqueeze(-1).unsqueeze(-1)
+        if not ctx.adaptive:
+            return (scale * -w @ flat).view(ctx.shape), None, None
+        K = w.shape[-1]
+        own = torch.diag_embed(torch.diagonal(w, dim1=-2, dim2=-1))  # a learner is no target of its own
+        slope = 100.0 * (weighted - w / K * weighted.sum(-1, keepdim=True))
+        return (scale * (own - w) @ flat).view(ctx.shape), scale * slope, None
 
 
 ParameterPenalty = StabilityProtection | ActiveForgetting1 | ActiveForgetting2

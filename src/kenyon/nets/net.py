@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.stack import Pictures
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.layout import Layout
@@ -174,6 +175,8 @@ class Net:
         weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
         bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)
+        if self.together and member is None:
+            return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
 
         def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
             """(..., B, F) -> (..., B, C)"""
@@ -196,6 +199,14 @@ class Net:
         of_each = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
         own_logits = predict(flat, of_each, weight, bias)
         return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
+
+    def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, absent: Tensor | None) -> Outputs:
+        """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
+        own = own_logits(f, weight, bias)
+        logits = own.squeeze(1) if self.learners == 1 else own.sum(1) - (self.learners - 1) * bias.unsqueeze(1)
+        if absent is not None:
+            own, logits = own.masked_fill(absent, NO_CLASS), logits.masked_fill(absent, NO_CLASS)
+        return Outputs(logits, own)
 
     def _features(
         self,

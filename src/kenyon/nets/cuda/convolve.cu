@@ -51,8 +51,10 @@ DEVICE u32 mix(u32 x) {
 
 // A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row of
 // taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
-constexpr int STACK = TAPS == 9 ? PATCHES_EACH : 1, COLUMNS = PATCHES_EACH / STACK;
+constexpr int WIDEST = MAP / 8 < PATCHES_EACH ? MAP / 8 : PATCHES_EACH;
+constexpr int STACK = TAPS == 9 ? PATCHES_EACH : PATCHES_EACH / WIDEST, COLUMNS = PATCHES_EACH / STACK;
 constexpr int BLOCKS_ACROSS = MAP / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
+static_assert(BLOCKS_ACROSS * BLOCKS_DOWN * IMAGES == WARPS_M, "the warps' blocks do not make up the tile");
 
 // Where patch p of a warp's block begins in a tile with rows of `wide` pixels.
 DEVICE int patch_of(int warp, int p, int tall, int wide) {
