@@ -21,9 +21,13 @@ ROWS = 32
 WIDEST = 1024  # features of a row that a program can hold
 
 
+def available(x: Tensor) -> bool:
+    return triton is not None and x.is_cuda
+
+
 def own_logits(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """features (R, K, B, F) by heads (R, C, F) and (R, C): (R, K, B, C)."""
-    if triton is None or not features.is_cuda or features.shape[-1] > WIDEST:
+    if not available(features) or features.shape[-1] > WIDEST:
         return own_logits_plain(features, weight, bias)
     return _Heads.apply(features, weight, bias)  # type: ignore[no-untyped-call]
 
@@ -67,7 +71,7 @@ def _jit(kernel: Any) -> Any:
 @_jit
 def _forward(
     features: tensor, weight: tensor, bias: tensor, out: tensor,
-    rows: tensor, F: tensor, C: tensor, WIDE: constexpr, ROWS: constexpr,
+    rows: tensor, F: tensor, C: constexpr, WIDE: constexpr, ROWS: constexpr,
 ) -> None:  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row, f = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
@@ -83,7 +87,7 @@ def _forward(
 @_jit
 def _backward(
     gradient: tensor, features: tensor, weight: tensor, found: tensor, partial: tensor,
-    rows: tensor, F: tensor, C: tensor, WIDE: constexpr, ROWS: constexpr,
+    rows: tensor, F: tensor, C: constexpr, WIDE: constexpr, ROWS: constexpr,
 ) -> None:  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row, f = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)

@@ -22,6 +22,10 @@ BLOCK = 1024
 FLAT, TALL = (256, 8), (32, 64)
 
 
+def available(x: Tensor) -> bool:
+    return triton is not None and x.is_cuda
+
+
 def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
     """rows (R, N) at `places` (M,): (R, M). A place of -1 gives 0."""
     found = rows.index_select(1, places.clamp(min=0))
@@ -29,7 +33,7 @@ def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def taken(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
-    if triton is None or not rows.is_cuda:
+    if not available(rows):
         return taken_plain(rows, places, dtype)
     out = torch.empty((len(rows), len(places)), dtype=dtype, device=rows.device)
     grid = (-(-len(places) // BLOCK), len(rows))
@@ -68,7 +72,7 @@ class Totals:
         return [p.view(self.runs, s, n) for p, (s, n) in zip(parts, self.shapes, strict=True)]
 
     def __call__(self, buffer: Tensor) -> Tensor:
-        if triton is None or not buffer.is_cuda:
+        if not available(buffer):
             return totals_plain(self.pieces(buffer))
         out = torch.empty((self.runs, self.length), device=buffer.device)
         for tile, table in self.tables.items():

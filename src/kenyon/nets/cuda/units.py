@@ -25,9 +25,13 @@ except ImportError:
 BLOCK = 1024
 
 
+def available(x: Tensor) -> bool:
+    return triton is not None and x.is_cuda
+
+
 def relu_dropout(x: Tensor, noise: Noise | None, site: DropoutSite | None, start: int) -> Tensor:
     """dropout(relu(x)) for x (R, K, B, F), in float32. The site's bytes begin at byte `start` of the step's noise."""
-    if triton is None or not x.is_cuda:
+    if not available(x):
         return relu_dropout_plain(x, noise, site, start)
     return _Units.apply(x, noise, site, start)  # type: ignore[no-untyped-call]
 

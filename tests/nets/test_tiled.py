@@ -1,0 +1,120 @@
+"""All runs together by kernels against one run after another: the same network, the same dropout."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kenyon.nets import Net, Pictures, cifar_cnn
+from kenyon.nets.execution import Sequential, Stacked
+from kenyon.nets.tiled import Tiled, plan_stages
+from kenyon.random import Noise
+from tests.nets import emulation
+
+GAIN, SHIFT = (0.01, 0.012, 0.013), (-1.0, -1.1, -1.2)
+SIDE = 16
+
+
+def backbone(width: int, pooled: bool) -> nn.Sequential:
+    layers: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=nn.Conv2d(3, width, 3, padding=1),
+        relu1=nn.ReLU(),
+        conv2=nn.Conv2d(width, width, 3, padding=1),
+        relu2=nn.ReLU(),
+        pool2=nn.MaxPool2d(2),
+        drop2=nn.Dropout(0.25),
+        conv3=nn.Conv2d(width, 2 * width, 3, padding=1),
+        relu3=nn.ReLU(),
+    )
+    if pooled:
+        layers["pool3"] = nn.MaxPool2d(2)
+    layers["flatten"] = nn.Flatten()
+    layers["dense"] = nn.Linear(2 * width * (16 if pooled else 64), 12)
+    layers["relu4"] = nn.ReLU()
+    layers["drop4"] = nn.Dropout(0.5)
+    return nn.Sequential(layers)
+
+
+def tiled_net(learners: int, width: int, pooled: bool, counts: list[int]) -> Net:
+    net = Net(backbone(width, pooled), (3, SIDE, SIDE), counts, learners=learners, gate=learners > 1)
+    steps = Sequential(net.backbone, (3, SIDE, SIDE), learners, folds=True).steps  # type: ignore[arg-type]
+    stages = plan_stages(steps, (3, SIDE, SIDE), net.layout, learners)
+    assert stages is not None
+    shape = (3, SIDE, SIDE)
+    net.execute = Tiled(net.backbone, shape, learners, stages, torch.device("cpu"), emulation.build)  # type: ignore
+    return net
+
+
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    ("learners", "width", "pooled", "counts", "joint"),
+    [(3, 9, True, [5, 5], False), (1, 16, False, [4, 5], False), (2, 8, True, [5, 3], True)],
+)
+def test_all_runs_at_once_equal_one_after_another(
+    learners: int, width: int, pooled: bool, counts: list[int], joint: bool
+) -> None:
+    R, B = 2, 3
+    net = tiled_net(learners, width, pooled, counts)
+    assert net.together
+    g = torch.Generator().manual_seed(1)
+    theta = net.initial([0, 1]).bfloat16().float()  # so that both see the same weights
+    pools = [torch.randint(0, 256, (6, SIDE, SIDE, 4), generator=g, dtype=torch.uint8) for _ in range(R)]
+    index = torch.randint(0, 6, (R, B), generator=g)
+    pictures = Pictures(torch.tensor([p.data_ptr() for p in pools]), index, GAIN, SHIFT)
+    noise = Noise.at(torch.tensor([5, 77]), torch.tensor([3]))
+    heads = torch.tensor([0, 1]) if joint else torch.tensor([1])
+    member = torch.randint(0, 2, (R, B), generator=g) if joint else None
+
+    leaf = theta.clone().requires_grad_()
+    trained = net.forward(leaf, pictures, heads, member, noise=noise, own=True)
+    tested = net.forward(theta, pictures, heads, member, own=True)
+    gradient = torch.autograd.grad(_loss(trained.logits) + _loss(trained.own_logits), leaf)[0]
+
+    net.execute = Stacked(net.backbone, (3, SIDE, SIDE), learners)  # type: ignore[arg-type]
+    for r in range(R):
+        x = pools[r][index[r]][..., :3] * torch.tensor(GAIN) + torch.tensor(SHIFT)
+        x = x.bfloat16().float().permute(0, 3, 1, 2)
+        mine = None if member is None else member[r]
+        row = theta[r].clone().requires_grad_()
+        drawn = noise.bytes(net.execute.noise_size(B))[r]
+        for ours, bytes_ in ((trained, drawn), (tested, None)):
+            plain = net.forward(row, x, heads, mine, noise=bytes_, own=True)
+            assert _distance(ours.logits[r], plain.logits) < 0.01
+            assert ours.own_logits is not None and plain.own_logits is not None
+            assert _distance(ours.own_logits[r], plain.own_logits) < 0.01
+            if bytes_ is not None:
+                expected = torch.autograd.grad(_loss(plain.logits) + _loss(plain.own_logits), row)[0]
+        # bfloat16 lets another unit win or open here and there, and three samples do not average that out.
+        for segment in net.layout.segments.values():
+            a, b = gradient[r, segment.start : segment.stop], expected[segment.start : segment.stop]
+            assert _distance(a, b) < 0.15, segment.name
+
+
+def test_only_networks_that_the_kernels_know() -> None:
+    def stages(layers: nn.Sequential, shape: tuple[int, int, int] = (3, 32, 32)) -> object:
+        net = Net(layers, shape, [5])
+        steps = Sequential(net.backbone, shape, 1, folds=True).steps  # type: ignore[arg-type]
+        return plan_stages(steps, shape, net.layout, 1)
+
+    network = cifar_cnn(32, 1)
+    assert isinstance(network, nn.Sequential)
+    assert stages(network) is not None
+    end = (nn.Flatten(), nn.Linear(32 * 32 * 32, 8))
+    assert stages(nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), *end)) is not None
+    assert stages(nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.Tanh(), *end)) is None
+    assert stages(nn.Sequential(nn.Conv2d(3, 32, 5, padding=2), nn.ReLU(), *end)) is None
+    assert stages(nn.Sequential(nn.Conv2d(3, 32, 3, padding=1, bias=False), nn.ReLU(), *end)) is None
+    odd = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 30 * 30, 8))
+    assert stages(odd, (3, 30, 30)) is None
+
+
+def _loss(logits: Tensor | None) -> Tensor:
+    assert logits is not None
+    return logits.where(logits > -1e8, 0.0).sin().sum()
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm().detach() / b.norm().detach().clamp(min=1e-9))

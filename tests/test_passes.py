@@ -1,0 +1,137 @@
+"""Single passes over rows against their plain versions: on a GPU as compiled, elsewhere in Triton's interpreter."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from kenyon import passes
+from kenyon.nets.cuda import heads, rows, units
+from kenyon.nets.dropout import DropoutSite
+from kenyon.penalties import Decay, Force, Pull
+from kenyon.random import Noise
+from kenyon.train.adam import Adam
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("kernels") and DEVICE == "cpu" and not INTERPRETED:
+        pytest.skip("needs a GPU, or Triton's interpreter in a process of its own")
+    yield
+
+
+def random(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(DEVICE)
+
+
+def forces_of(R: int, P: int, kinds: str) -> list[Force]:
+    found: list[Force] = []
+    for number, kind in enumerate(kinds):
+        if kind == "p":
+            size = P - 7 * number - 3
+            target = random(R, P, seed=number)[:, :size]
+            found.append(Pull(random(R).abs() * 10, random(R, size, seed=9 + number).abs(), target))
+        else:
+            groups = torch.randint(-1, 4, (P,), generator=torch.Generator().manual_seed(P)).to(DEVICE, torch.int32)
+            found.append(Decay(random(R, 4).abs(), groups))
+    return found
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("kinds", ["", "p", "d", "pd", "ppd"])
+def test_adam_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    R, P = 3, 2500
+    rate, forces = torch.tensor([0.1, 0.2, 0.3], device=DEVICE), forces_of(R, P, kinds)
+    ends = []
+    for plain in (False, True):
+        monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
+        adam, theta = Adam(torch.Size((R, P)), torch.device(DEVICE)), random(R, P, seed=5).clone()
+        for step in range(4):
+            gradient, moves = random(R, P, seed=step), torch.tensor([1.0, float(step % 2), 1.0], device=DEVICE)
+            adam.step(theta, gradient, rate, moves, forces, keep=True)
+        ends.append([theta, gradient, *adam.tensors().values()])
+    for ours, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.kernels
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter has no loops between numbers that a kernel has read")
+def test_group_squares(monkeypatch: pytest.MonkeyPatch) -> None:
+    values, bounds = random(3, 70_000), torch.tensor([0, 1, 40, 2100, 69_000], device=DEVICE)
+    monkeypatch.setattr(passes, "available", lambda x: True)
+    ours = passes.group_squares(values, bounds)
+    monkeypatch.setattr(passes, "available", lambda x: False)
+    torch.testing.assert_close(ours, passes.group_squares(values, bounds))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_taken(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = random(3, 500)[:, :400]
+    places = torch.randint(-1, 400, (1500,), generator=torch.Generator().manual_seed(1)).to(DEVICE, torch.int32)
+    monkeypatch.setattr(rows, "available", lambda x: True)
+    ours, expected = rows.taken(values, places, dtype), rows.taken_plain(values, places, dtype)
+    # The interpreter cuts numbers off where a GPU rounds them.
+    torch.testing.assert_close(ours, expected, rtol=0.01 if INTERPRETED else 0, atol=0)
+
+
+@pytest.mark.kernels
+@pytest.mark.skipif(INTERPRETED, reason="the interpreter has no loops between numbers that a kernel has read")
+def test_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    totals = rows.Totals(2, [(3, 256), (40, 100), (1, 48), (130, 16), (7, 1024)], torch.device(DEVICE))
+    buffer = totals.buffer()
+    buffer.copy_(random(len(buffer)))
+    monkeypatch.setattr(rows, "available", lambda x: True)
+    torch.testing.assert_close(totals(buffer), rows.totals_plain(totals.pieces(buffer)))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("drops", [True, False])
+def test_relu_dropout(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    R, K, B, units_ = 2, 3, 5, 12
+    site = DropoutSite(0.5, (48,))
+    noise = Noise.at(torch.tensor([3, 4], device=DEVICE), torch.tensor([6], device=DEVICE)) if drops else None
+    x = random(R, K, B, units_).bfloat16()
+    x[0, 0, 0, 0] = torch.nan
+    results = []
+    for plain in (False, True):
+        monkeypatch.setattr(units, "available", lambda x, plain=plain: not plain)
+        leaf = x.clone().requires_grad_()
+        y = units.relu_dropout(leaf, noise, site, 64)
+        results.append([y, torch.autograd.grad((y * random(R, K, B, units_, seed=3)).nansum(), leaf)[0]])
+    for ours, expected in zip(*results, strict=True):
+        there = torch.ones_like(ours, dtype=torch.bool)
+        there[0, 0, 0, 0] = False
+        torch.testing.assert_close(ours[there], expected[there])
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize(("B", "features", "classes"), [(40, 12, 5), (7, 256, 3)])
+def test_own_logits(B: int, features: int, classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    R, K = 2, 3
+    f, w, b = random(R, K, B, features), random(R, classes, features), random(R, classes)
+    results = []
+    for plain in (False, True):
+        monkeypatch.setattr(heads, "available", lambda x, plain=plain: not plain)
+        leaves = [x.clone().requires_grad_() for x in (f, w, b)]
+        y = heads.own_logits(*leaves)
+        results.append([y, *torch.autograd.grad(y.sin().sum(), leaves)])
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
+@pytest.mark.skipif(INTERPRETED or torch.cuda.is_available(), reason="the tests above run as they are")
+def test_kernels_in_the_interpreter() -> None:
+    command = [sys.executable, "-m", "pytest", __file__, "-q", "-m", "kernels"]
+    subprocess.run(command, check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
