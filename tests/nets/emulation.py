@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class EmulatedKernel:
 
 
 def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[EmulatedKernel]:
-    return [EmulatedKernel(name, macros) for name, macros, _ in wanted]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda want: EmulatedKernel(want[0], want[1]), wanted))
 
 
 @functools.cache

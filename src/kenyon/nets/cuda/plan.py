@@ -290,7 +290,8 @@ def choose_tiling(shape: Shape) -> Tiling | None:
     if shape.taps == 1:  # little work a pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
         warps_n = 2 if blocks <= 6 else 1
-        warps_m, rows = 2 // warps_n, 128 // (warps_n * shape.map)
+        warps_m = max(2 // warps_n, shape.map // 32)  # a tile has at least two rows
+        rows = 64 * warps_m // shape.map
     else:  # every warp has 8 x 8 pixels
         sparse = shape.inputs > 0 and shape.learners > 1
         each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)

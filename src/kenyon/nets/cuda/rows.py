@@ -49,20 +49,22 @@ def totals_plain(pieces: list[Tensor]) -> Tensor:
 class Totals:
     """The same for pieces that lie behind one another in one buffer, in a single pass."""
 
-    def __init__(self, runs: int, shapes: list[tuple[int, int]], device: torch.device) -> None:
-        """`shapes`: (S, N) of each piece."""
+    def __init__(self, runs: int, shapes: list[tuple[int, int]], device: torch.device, together: int = 1) -> None:
+        """`shapes`: (S, N) of each piece. So many neighbours can be added up `together`, apart from the others."""
         self.runs, self.shapes = runs, shapes
         self.sizes = [runs * s * n for s, n in shapes]
         self.length = sum(n for _, n in shapes)
         # Of every block: where its piece begins, S, N, first column within it, first column of the result.
-        tables: dict[tuple[int, int], list[tuple[int, ...]]] = {TALL: [], FLAT: []}
+        self.tables: list[tuple[tuple[int, int], Tensor]] = []
         start = column = 0
-        for s, n in shapes:
-            tile = TALL if s > 2 * FLAT[1] else FLAT
-            tables[tile] += [(start, s, n, first, column + first) for first in range(0, n, tile[0])]
-            start, column = start + runs * s * n, column + n
+        for group in batched(shapes, together):
+            tile = TALL if group[0][0] > 2 * FLAT[1] else FLAT
+            table = []
+            for s, n in group:
+                table += [(start, s, n, first, column + first) for first in range(0, n, tile[0])]
+                start, column = start + runs * s * n, column + n
+            self.tables.append((tile, torch.tensor(table, device=device)))
         self.device = device
-        self.tables = {tile: torch.tensor(table, device=device) for tile, table in tables.items() if table}
 
     def buffer(self) -> Tensor:
         return torch.empty(sum(self.sizes), device=self.device)
@@ -71,13 +73,26 @@ class Totals:
         parts = buffer.split(self.sizes)
         return [p.view(self.runs, s, n) for p, (s, n) in zip(parts, self.shapes, strict=True)]
 
-    def __call__(self, buffer: Tensor) -> Tensor:
+    def result(self) -> Tensor:
+        return torch.empty((self.runs, self.length), device=self.device)
+
+    def add_up(self, buffer: Tensor, result: Tensor, group: int) -> None:
+        """The totals of one group of pieces, into their columns of the result."""
         if not available(buffer):
-            return totals_plain(self.pieces(buffer))
-        out = torch.empty((self.runs, self.length), device=buffer.device)
-        for tile, table in self.tables.items():
-            _total[(len(table), self.runs)](buffer, table, out, self.length, *tile, num_warps=4)
-        return out
+            result.copy_(totals_plain(self.pieces(buffer)))
+            return
+        tile, table = self.tables[group]
+        _total[(len(table), self.runs)](buffer, table, result, self.length, *tile, num_warps=4)
+
+    def __call__(self, buffer: Tensor) -> Tensor:
+        result = self.result()
+        for group in range(len(self.tables)):
+            self.add_up(buffer, result, group)
+        return result
+
+
+def batched(items: list[tuple[int, int]], count: int) -> list[list[tuple[int, int]]]:
+    return [items[start : start + count] for start in range(0, len(items), count)]
 
 
 def _jit(kernel: Any) -> Any:

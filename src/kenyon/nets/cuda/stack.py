@@ -197,7 +197,7 @@ class ConvolutionStack:
         packed, outputs, codes = self._sorted(saved)
         totals = self._totals_of(B, R)
         buffer = totals.buffer()
-        pieces = totals.pieces(buffer)
+        pieces, sums = totals.pieces(buffer), totals.result()
         if not self.stages[-1].layer.pooled:
             gradient = gradient * (outputs[-1] > 0)
         kept = [gradient]  # until both streams are done with them
@@ -210,6 +210,7 @@ class ConvolutionStack:
             inputs = self._images(pictures) if s.layer.first else Source(data=outputs[number - 1].data_ptr())
             with self._beside():
                 self._weigh(number, inputs, source, pieces[2 * number], pieces[2 * number + 1], B, R)
+                totals.add_up(buffer, sums, number)
             if s.backward is not None:
                 before = outputs[number - 1]
                 found = torch.empty_like(before)
@@ -222,7 +223,7 @@ class ConvolutionStack:
                 kept.append(found)
         if self.beside is not None:
             torch.cuda.current_stream().wait_stream(self.beside)
-        return taken(totals(buffer), self.unpacking, torch.float32)
+        return taken(sums, self.unpacking, torch.float32)
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -250,7 +251,7 @@ class ConvolutionStack:
             for s in self.stages:
                 blocks = s.sharing.blocks(batch, runs, self.processors)
                 shapes += [(blocks * s.sharing.splits, s.sharing.record), (blocks, s.layer.channels_out)]
-            self._totals[batch, runs] = Totals(runs, shapes, self.device)
+            self._totals[batch, runs] = Totals(runs, shapes, self.device, together=2)
         return self._totals[batch, runs]
 
     # ------------------------------------------------------------------ launches
