@@ -91,15 +91,15 @@ def extents(device: torch.device, *, quick: bool = False) -> tuple[Extent, ...]:
     if device.type == "cuda":
         cifar = Extent(CIFAR, 5, (1, 2, 5, 10, 20), (1, 2, 3, 5, 8, 10), (1, 2, 5, 10, 20), train=500, test=100)
     else:
-        cifar = Extent(CIFAR, 1, (1, 2, 4), (1, 2, 5, 10), (1, 2, 10, 20), train=56, test=8, task_pieces=("step",))
+        cifar = Extent(CIFAR, 1, (1, 2, 4), (1, 2, 5, 10), (1, 2, 10, 20), train=56, test=4, task_pieces=("step",))
     return cifar, digits
 
 
 def effort(device: torch.device, benchmark: str, *, quick: bool = False) -> Effort:
     if quick:
-        return Effort(warmup=1, least=2, most=2, seconds=0.0)
+        return Effort(warmup=0, least=2, most=2, seconds=0.0)
     if device.type == "cuda":
-        return Effort(warmup=3, least=5, most=30, seconds=0.7)
+        return Effort(warmup=3, least=3, most=30, seconds=1.0)
     if benchmark == DIGITS:
         return Effort(warmup=1, least=5, most=30, seconds=0.2)
-    return Effort(warmup=1, least=3, most=9, seconds=2.0)
+    return Effort(warmup=0, least=3, most=9, seconds=1.0)

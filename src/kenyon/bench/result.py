@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class Record:
     least: Count  # operations and bytes, of all runs
     floor_ms: float
     bound: str  # which of the two decides the floor
-    memory_mib: float  # at most in use
+    memory_mib: float  # at most in use by the fleet so far
     against: tuple[Against, ...] = ()
 
     @property
@@ -125,7 +126,8 @@ class BenchResult:
         return plain({"format": FORMAT, **body, "ceilings": ceilings, "records": records})
 
     def save(self, path: Path) -> None:
-        write_atomically(path, (json.dumps(_rounded(self.as_dict()), indent=1, allow_nan=False) + "\n").encode())
+        text = json.dumps(_rounded(self.as_dict()), indent=1, allow_nan=False)
+        write_atomically(path, (_compact(text) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> BenchResult:
@@ -153,3 +155,8 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, list):
         return [_rounded(v) for v in value]
     return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
+def _compact(text: str) -> str:
+    """Put innermost objects and lists on one line: a median stands with its quartiles."""
+    return re.sub(r"([\[{])\s+([^\[\]{}]*?)\s+([\]}])", lambda m: m[1] + re.sub(r"\s*\n\s*", " ", m[2]) + m[3], text)

@@ -65,7 +65,7 @@ def run_bench(plan: Sequence[Extent], device: torch.device, result: BenchResult,
                 sources = {name: synthetic(find_benchmark(name), extent.train, extent.test)}
             try:
                 _measure_fleet(fleet, points, sources[name], device, result)
-            except torch.cuda.OutOfMemoryError:
+            except torch.OutOfMemoryError:
                 result.left_out.append(f"{fleet}: the device has not enough memory")
             gc.collect()
             if device.type == "cuda":
@@ -82,27 +82,29 @@ def _measure_fleet(
     overrides = {"learners": fleet.learners} if find_method(fleet.method).multi else {}
     config = configure(fleet.benchmark, fleet.method, overrides=overrides)
     result.configs.setdefault(f"{fleet.benchmark}/{fleet.method}/{fleet.learners}", config.as_dict())
-    subject = Subject(config, source, fleet.runs, device)
+    memory = PeakMemory(device)
+    with memory.watched():
+        subject = Subject(config, source, fleet.runs, device)
     if result.ceilings is None:
         result.precision = str(subject.dtype).removeprefix("torch.")
         result.ceilings = measure_ceilings(device, subject.dtype, quick=result.quick)
     how = effort(device, fleet.benchmark, quick=result.quick)
     with cpu_threads(1 if subject.small else None):  # as when the library trains
         for point in points:
-            subject.begin(point.task - 1)
+            with memory.watched():
+                subject.begin(point.task - 1)
             for piece in point.pieces:
-                result.records.append(_measure(point, piece, subject, device, result.ceilings, how))
+                result.records.append(_measure(point, piece, subject, memory, result.ceilings, how))
 
 
 def _measure(
-    point: Point, piece: Piece, subject: Subject, device: torch.device, ceilings: Ceilings, how: Effort
+    point: Point, piece: Piece, subject: Subject, memory: PeakMemory, ceilings: Ceilings, how: Effort
 ) -> Record:
-    memory, clock = PeakMemory(device), Clock(device)
-    work = subject.pieces[piece]
-    memory.reset()
-    for _ in range(how.warmup):
-        clock(work)
-    used = memory.mib()
+    device, work = memory.device, subject.pieces[piece]
+    clock = Clock(device)
+    with memory.watched():
+        for _ in range(how.warmup):
+            clock(work)
     per_call = subject.steps if piece == "step" else 1  # a call trains a whole epoch
     # Compared at equal precision too, where the library's is not float32.
     precisions = dict.fromkeys((torch.float32, subject.dtype)) if "pieces" in point.pieces[piece] else {}
@@ -123,7 +125,7 @@ def _measure(
         least=least,
         floor_ms=1000 * floor,
         bound=bound,
-        memory_mib=used,
+        memory_mib=memory.mib,
         against=tuple(
             Against(
                 str(precision).removeprefix("torch."),

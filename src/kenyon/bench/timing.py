@@ -6,7 +6,7 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,9 @@ import torch
 
 @dataclass(frozen=True)
 class Effort:
-    """How often work is repeated: at least `least` times, and on until `seconds` are spent or `most` is reached.
+    """How often work is repeated: at least `least` times, and on until `seconds` are spent or `most` is reached."""
 
-    On a GPU the library captures CUDA graphs on its second call: warm up three times.
-    """
-
-    warmup: int
+    warmup: int  # of the library; on a GPU it captures CUDA graphs on its second call, so that three are needed
     least: int
     most: int
     seconds: float
@@ -64,10 +61,12 @@ class Clock:
 
 
 def in_turns(works: Sequence[Callable[[], object]], clock: Clock, effort: Effort) -> list[list[float]]:
-    """Seconds of several pieces of work, each done once a turn, so that what disturbs one disturbs all."""
+    """Seconds of several pieces of work, each done once a turn, so that what disturbs one disturbs all.
+
+    A first turn is not counted.
+    """
     for work in works:
-        for _ in range(effort.warmup):
-            clock(work)
+        clock(work)
     times: list[list[float]] = [[] for _ in works]
     spent = 0.0
     while len(times[0]) < effort.least or (len(times[0]) < effort.most and spent < effort.seconds):
@@ -78,23 +77,26 @@ def in_turns(works: Sequence[Callable[[], object]], clock: Clock, effort: Effort
 
 
 class PeakMemory:
-    """The most memory in use since `reset`: by tensors on a GPU, by the whole process on a CPU."""
+    """The most memory in use in the spans that were watched: by tensors on a GPU, by the whole process on a CPU."""
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        self.device, self.mib = device, 0.0
 
     @property
     def kind(self) -> str:
         return "CUDA memory of tensors" if self.device.type == "cuda" else "resident memory of the process"
 
-    def reset(self) -> None:
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
         if self.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
-            return
-        with contextlib.suppress(OSError):  # Linux; elsewhere the peak is that since the process began
-            Path("/proc/self/clear_refs").write_text("5")
+        else:
+            with contextlib.suppress(OSError):  # Linux; elsewhere the peak is that since the process began
+                Path("/proc/self/clear_refs").write_text("5")
+        yield
+        self.mib = max(self.mib, self._peak())
 
-    def mib(self) -> float:
+    def _peak(self) -> float:
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) / 2**20
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -39,7 +39,8 @@ def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None
 def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) -> None:
     spoken = told if as_json else Console()
     if not result.complete:
-        told.print("Stopped. What was measured until then is kept.", style="yellow")
+        kept = "What was measured is kept." if result.records else "Nothing was measured yet."
+        told.print(f"Stopped. {kept}", style="yellow")
     if not result.records:
         return
     for table in speed_tables(result):

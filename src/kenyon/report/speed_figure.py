@@ -98,9 +98,9 @@ def _sweep(axes: Axes, result: BenchResult, benchmark: str, sweep: Sweep) -> Non
 
 
 def _same_height(several: list[Axes]) -> None:
-    low, high = (f(axes.get_ylim()[end] for axes in several if axes.lines) for f, end in ((min, 0), (max, 1)))
-    for axes in several:
-        axes.set_ylim(low / 1.2, high * 1.2)
+    limits = [axes.get_ylim() for axes in several if axes.lines]
+    for axes in several if limits else ():
+        axes.set_ylim(min(low for low, _ in limits) / 1.2, max(high for _, high in limits) * 1.2)
 
 
 def _ratios(axes: Axes, result: BenchResult, benchmark: str) -> None:
