@@ -24,7 +24,7 @@ def measure_ceilings(device: torch.device, dtype: torch.dtype, *, quick: bool = 
     mib, size = (1024, 8192) if cuda else (256, 2048)
     if quick:
         mib, size = 16, 256
-    effort = Effort(warmup=0, least=5, most=5, seconds=0.0)
+    effort = Effort(warmup=0, least=6, most=6, seconds=0.0)
     clock = Clock(device)
     source = torch.ones(mib * 2**20 // 4, device=device)
     target = torch.empty_like(source)

@@ -7,7 +7,7 @@ with plain code. A point may belong to several sweeps and is measured once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -95,11 +95,16 @@ def extents(device: torch.device, *, quick: bool = False) -> tuple[Extent, ...]:
     return cifar, digits
 
 
-def effort(device: torch.device, benchmark: str, *, quick: bool = False) -> Effort:
+LATE = {"cpu": 70.0, "cuda": 120.0}  # seconds after which a bench hurries, to end in about two minutes
+
+
+def effort(device: torch.device, benchmark: str, *, quick: bool = False, late: bool = False) -> Effort:
     if quick:
-        return Effort(warmup=0, least=2, most=2, seconds=0.0)
+        return Effort(warmup=1, least=2, most=2, seconds=0.0)
     if device.type == "cuda":
-        return Effort(warmup=3, least=3, most=30, seconds=1.0)
-    if benchmark == DIGITS:
-        return Effort(warmup=1, least=5, most=30, seconds=0.2)
-    return Effort(warmup=0, least=3, most=9, seconds=1.0)
+        usual = Effort(warmup=3, least=3, most=30, seconds=1.0)
+    elif benchmark == DIGITS:
+        return Effort(warmup=2, least=5, most=30, seconds=0.2)
+    else:
+        usual = Effort(warmup=1, least=3, most=9, seconds=1.0)
+    return replace(usual, least=1, most=1) if late else usual

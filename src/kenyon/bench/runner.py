@@ -15,7 +15,7 @@ import torch
 from kenyon.bench.ceilings import Ceilings, measure_ceilings
 from kenyon.bench.floor import Count, Work, floor_seconds
 from kenyon.bench.plain import Plain
-from kenyon.bench.plan import Extent, FleetKey, Point, effort
+from kenyon.bench.plan import LATE, Extent, FleetKey, Point, effort
 from kenyon.bench.result import Against, BenchResult, Record
 from kenyon.bench.subject import Piece, Subject
 from kenyon.bench.synthetic import synthetic
@@ -55,6 +55,7 @@ def new_result(device: torch.device, *, quick: bool) -> BenchResult:
 def run_bench(plan: Sequence[Extent], device: torch.device, result: BenchResult, tell: Progress) -> None:
     """Measure everything in the plan into `result`: what is in it stays, whatever interrupts the rest."""
     started = time.monotonic()
+    hurry = started + LATE[device.type]
     fleets = [(extent, fleet, points) for extent in plan for fleet, points in extent.fleets().items()]
     sources: dict[str, Source] = {}
     try:
@@ -64,7 +65,7 @@ def run_bench(plan: Sequence[Extent], device: torch.device, result: BenchResult,
             if name not in sources:
                 sources = {name: synthetic(find_benchmark(name), extent.train, extent.test)}
             try:
-                _measure_fleet(fleet, points, sources[name], device, result)
+                _measure_fleet(fleet, points, sources[name], device, result, hurry)
             except torch.OutOfMemoryError:
                 result.left_out.append(f"{fleet}: the device has not enough memory")
             gc.collect()
@@ -77,8 +78,9 @@ def run_bench(plan: Sequence[Extent], device: torch.device, result: BenchResult,
 
 
 def _measure_fleet(
-    fleet: FleetKey, points: Sequence[Point], source: Source, device: torch.device, result: BenchResult
+    fleet: FleetKey, points: Sequence[Point], source: Source, device: torch.device, result: BenchResult, hurry: float
 ) -> None:
+    """All points of one fleet. After `hurry` on the clock everything is timed once only."""
     overrides = {"learners": fleet.learners} if find_method(fleet.method).multi else {}
     config = configure(fleet.benchmark, fleet.method, overrides=overrides)
     result.configs.setdefault(f"{fleet.benchmark}/{fleet.method}/{fleet.learners}", config.as_dict())
@@ -88,12 +90,13 @@ def _measure_fleet(
     if result.ceilings is None:
         result.precision = str(subject.dtype).removeprefix("torch.")
         result.ceilings = measure_ceilings(device, subject.dtype, quick=result.quick)
-    how = effort(device, fleet.benchmark, quick=result.quick)
     with cpu_threads(1 if subject.small else None):  # as when the library trains
         for point in points:
             with memory.watched():
                 subject.begin(point.task - 1)
             for piece in point.pieces:
+                late = time.monotonic() > hurry
+                how = effort(device, fleet.benchmark, quick=result.quick, late=late)
                 result.records.append(_measure(point, piece, subject, memory, result.ceilings, how))
 
 
@@ -111,6 +114,7 @@ def _measure(
     rivals = {p: Plain(subject.config, subject.streams[0], point.task - 1, device, p) for p in precisions}
     for rival in rivals.values():
         rival.take(subject.state(0))
+        clock(rival.pieces[piece])
     own, *others = in_turns([work, *(rival.pieces[piece] for rival in rivals.values())], clock, how)
     least = _least(point, piece, subject)
     floor, bound = floor_seconds(least, ceilings.operations_per_s, ceilings.bytes_per_s)

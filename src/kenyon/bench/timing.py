@@ -17,7 +17,7 @@ import torch
 class Effort:
     """How often work is repeated: at least `least` times, and on until `seconds` are spent or `most` is reached."""
 
-    warmup: int  # of the library; on a GPU it captures CUDA graphs on its second call, so that three are needed
+    warmup: int  # calls before; on a GPU the library captures CUDA graphs on its second call, so it needs three
     least: int
     most: int
     seconds: float
@@ -61,12 +61,7 @@ class Clock:
 
 
 def in_turns(works: Sequence[Callable[[], object]], clock: Clock, effort: Effort) -> list[list[float]]:
-    """Seconds of several pieces of work, each done once a turn, so that what disturbs one disturbs all.
-
-    A first turn is not counted.
-    """
-    for work in works:
-        clock(work)
+    """Seconds of several warm pieces of work, each done once a turn, so that what disturbs one disturbs all."""
     times: list[list[float]] = [[] for _ in works]
     spent = 0.0
     while len(times[0]) < effort.least or (len(times[0]) < effort.most and spent < effort.seconds):

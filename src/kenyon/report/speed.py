@@ -140,11 +140,11 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:.0f} %"
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.0f}%"
 
 
 def _spread(r: Record) -> str:
-    return f"{50 * (r.ms.high - r.ms.low) / r.ms.median:.0f} %"
+    return f"{50 * (r.ms.high - r.ms.low) / r.ms.median:.0f}%"
 
 
 def _table(caption: str | None = None) -> Table:
