@@ -193,3 +193,15 @@ def test_what_was_measured_stays_when_the_bench_is_interrupted() -> None:
     for r in result.records:
         assert r.ms.median > 0 and r.images > 0 and r.least.bytes > 0 and r.floor_ms > 0
         assert len(r.against) == ("pieces" in r.sweeps)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_gpu() -> None:
+    device = torch.device("cuda")
+    result = new_result(device, quick=True)
+    run_bench(extents(device, quick=True), device, result, lambda *_: None)
+    assert result.complete and result.benchmarks == ["r-cifar-100", "digits"] and result.precision == "bfloat16"
+    for r in result.records:
+        assert r.ms.median > 0 and r.memory_mib > 0
+        assert [a.precision for a in r.against] == (["float32", "bfloat16"] if "pieces" in r.sweeps else [])

@@ -87,7 +87,8 @@ def extents(device: torch.device, *, quick: bool = False) -> tuple[Extent, ...]:
     # Sizes as in the benchmarks themselves. On a CPU the convolutional network gets one full batch a task.
     digits = Extent(DIGITS, 5, (1, 2, 5, 10, 20), (1, 2, 3, 5, 8, 10), (1, 2, 3, 4, 5), train=36, test=144)
     if quick:
-        return (Extent(DIGITS, 2, (1, 2), (1, 2, 5), (1, 2, 5), train=12, test=4),)
+        small = Extent(DIGITS, 2, (1, 2), (1, 2, 5), (1, 2, 5), train=12, test=4)
+        return (replace(small, benchmark=CIFAR), small) if device.type == "cuda" else (small,)
     if device.type == "cuda":
         cifar = Extent(CIFAR, 5, (1, 2, 5, 10, 20), (1, 2, 3, 5, 8, 10), (1, 2, 5, 10, 20), train=500, test=100)
     else:
