@@ -30,8 +30,9 @@ ALLOWED = {
     "methods": BASE | {"nets", "importance", "penalties"},
     "train": DATA | {"nets", "importance", "penalties", "methods", "metrics"},
     "experiments": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train"},
-    "report": BASE | {"methods", "metrics", "experiments"},
-    "cli": DATA | {"methods", "metrics", "train", "experiments", "report"},
+    "bench": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train", "experiments"},
+    "report": BASE | {"methods", "metrics", "experiments", "bench"},
+    "cli": DATA | {"methods", "metrics", "train", "experiments", "bench", "report"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
     "": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train", "experiments", "report"},

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,6 +117,8 @@ def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp
         (["run", "--set", "rate=0"], "rate"),
         (["run", "--set", "batch=0"], "batch"),
         (["run", "--device", "tpu"], "tpu"),
+        (["bench", "--device", "gpu"], "gpu"),
+        (["bench", "--quick", "--out", "/proc/nowhere"], "--out"),
         (["run", "r-cifar-100", "--data", "nowhere"], "nowhere"),
         (["list", "things"], "benchmarks"),
         (["show", "nothing-here"], "nothing-here"),
@@ -157,6 +160,48 @@ def test_a_results_folder_that_cannot_be_made_is_said_before_training(
     blocked.write_text("in the way")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", blocked, *SMALL)
     assert said.code == 1 and str(blocked) in said.err and "--out" in said.err
+
+
+def test_bench_prints_tables_saves_and_draws(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path / "new" / "here.json", "--json")
+    assert said.code == 0, said.err
+    body = json.loads(said.out.splitlines()[-1])
+    assert body["complete"] and body["kind"] == "cpu" and body["versions"]["torch"] and body["threads"] >= 1
+    assert {sweep for record in body["records"] for sweep in record["sweeps"]} == {
+        "pieces", "runs", "learners", "tasks",
+    }  # fmt: skip
+    assert body["configs"]["digits/caf-ewc/5"]["architecture"]["width"] == 3
+    assert "times" in said.err and "scaling over learners" in said.err
+    files = sorted(path.name for path in (tmp_path / "new").iterdir())
+    assert files == ["here.json", "here.png", "here.svg"]
+
+
+def test_an_interrupted_bench_keeps_what_was_measured(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kenyon.bench import runner
+
+    real, calls = runner._measure_fleet, []
+
+    def second_is_too_long(*given: Any) -> None:
+        calls.append(given)
+        if len(calls) > 1:
+            raise KeyboardInterrupt
+        real(*given)
+
+    monkeypatch.setattr(runner, "_measure_fleet", second_is_too_long)
+    monkeypatch.setattr("kenyon.cli.bench.draw_speed", lambda result, path: path)
+    said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path)
+    assert said.code == 130 and "kept" in said.err and "digits" in said.out
+    assert not json.loads((tmp_path / "bench.json").read_text())["complete"]
+
+
+def test_bench_says_before_measuring_that_it_cannot_write(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "folder.json").mkdir()
+    for out in (tmp_path / "file", tmp_path / "folder.json"):
+        said = kenyon("bench", "--quick", "--out", out)
+        assert said.code == 1 and str(out) in said.err and "--out" in said.err and not said.out
 
 
 def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_path: Path) -> None:

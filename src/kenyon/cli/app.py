@@ -134,6 +134,24 @@ def show(
     show_command(path, as_json=json, as_markdown=markdown)
 
 
+@app.command()
+def bench(
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    out: Annotated[Path, typer.Option("--out", help="Folder for bench.json and its figure, or a file.json.")] = Path(
+        "results/bench"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="A few seconds, to see that it works.")] = False,
+    json: Json = False,
+) -> None:
+    """Measure the speed on this device: against what it could do, and against plain PyTorch.
+
+    Under two minutes on two CPU cores, under three on a GPU. Ctrl-C keeps what was measured.
+    """
+    from kenyon.cli.bench import bench_command
+
+    bench_command(device=device, out=out, quick=quick, as_json=json)
+
+
 @data.command()
 def get(
     name: Annotated[str, typer.Argument(help="See `kenyon data list`.")],

@@ -1,0 +1,111 @@
+"""What is timed: a fleet of the library itself, cut into the pieces that a user waits for.
+
+Everything the bench knows of the inside of a `Trainer` is in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.training import build_trainer
+from kenyon.importance import GradientImportance
+from kenyon.random import Purpose
+from kenyon.streams import Source
+from kenyon.train.evaluate import evaluate
+
+Piece = Literal["step", "importance", "evaluation"]
+State = dict[str, dict[str, Tensor]]  # theta, importance, anchor -> name -> values of one run
+
+
+class Subject:
+    """A fleet of R runs, standing at the beginning of a task."""
+
+    def __init__(self, config: Config, source: Source, runs: int, device: torch.device) -> None:
+        self.config, self.runs = config, runs
+        self.trainer = build_trainer([Cell(Point(config), seed) for seed in range(runs)], source, device)
+        self.streams = self.trainer.fleet.streams
+        self.begin(0)
+
+    def begin(self, task: int) -> None:
+        """Stand at the beginning of a task (from 0), with anchors and importances as if others were learned before.
+
+        The importances are made up: of the usual size, but measuring them would cost more than what is timed.
+        """
+        t = self.trainer
+        t.position.phase, t.position.epoch = task, 0
+        t._enter_phase()
+        t._begin_phase()
+        t.loader.fill(t.samples)
+        if task > 0:
+            numbers = torch.rand(t.importance.shape, generator=torch.Generator().manual_seed(task))
+            t.importance.copy_(1e-3 * numbers)
+            t.anchor.copy_(t._protected(t.theta))
+
+    @property
+    def pieces(self) -> dict[Piece, Callable[[], object]]:
+        return {"step": self.train_epoch, "importance": self.importance_pass, "evaluation": self.evaluation}
+
+    @property
+    def steps(self) -> int:
+        """Training steps an epoch."""
+        return self.trainer.loader.steps
+
+    @property
+    def small(self) -> bool:
+        """Whether the network is so small that it loses more to waking CPU threads than it gains from them."""
+        return not any(isinstance(part, torch.nn.Conv2d) for part in self.trainer.net.backbone.modules())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.trainer.net.dtype
+
+    def images(self, piece: Piece) -> float:
+        """Images that all runs together see in one training step, importance pass or evaluation."""
+        task = self.trainer.position.phase
+        if piece == "evaluation":
+            return sum(len(task.test) for stream in self.streams for task in stream.tasks)
+        seen = sum(len(stream.tasks[task].train) for stream in self.streams)
+        return seen / self.steps if piece == "step" else seen
+
+    def train_epoch(self) -> None:
+        t = self.trainer
+        t._train_epoch(t._step)
+        t.position.epoch += 1
+
+    def importance_pass(self) -> None:
+        t = self.trainer
+        assert isinstance(t.method.importance, GradientImportance)
+        t._measure(t.method.importance, t.theta, Purpose.IMPORTANCE)
+
+    def evaluation(self) -> Tensor:
+        """Accuracy of every run on every task, (R, T) per cent."""
+        t = self.trainer
+        return evaluate(t.net, t.theta, t.fleet, t.lanes, t.live).accuracy
+
+    def penalty(self, run: int) -> Tensor:
+        """The parameter penalties of a run: a step takes them as forces on the weights, not as a part of its loss."""
+        t = self.trainer
+        penalties = () if t.first_phase else t.method.parameter_penalties
+        return sum((p.value(t._weights())[run] for p in penalties), torch.zeros(()))
+
+    def estimate(self, run: int) -> dict[str, Tensor]:
+        """What the last importance pass found, by name; a learner's have a leading learner axis."""
+        return self._protected(self.trainer.estimate[run])
+
+    def state(self, run: int) -> State:
+        t = self.trainer
+        return {
+            "theta": t.net.layout.views(t.theta[run]),
+            "importance": self._protected(t.importance[run]),
+            "anchor": self._protected(t.anchor[run]),
+        }
+
+    def _protected(self, row: Tensor) -> dict[str, Tensor]:
+        layout = self.trainer.net.layout
+        return {name: layout.view(row, name) for name in self.trainer.net.backbone_names}

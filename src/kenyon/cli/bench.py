@@ -1,0 +1,103 @@
+"""`kenyon bench`: measure, and show, save and draw what was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from kenyon.bench import BenchResult, extents, new_result, run_bench
+from kenyon.errors import ResultsError
+from kenyon.report.speed import speed_tables
+from kenyon.report.speed_figure import draw_speed
+from kenyon.report.tables import duration
+from kenyon.train import choose_device
+
+LINE_EVERY = 10.0  # seconds between lines where there is no terminal
+
+
+def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None:
+    chosen, path = choose_device(device), out if out.suffix == ".json" else out / "bench.json"
+    check_writable(path)
+    told = Console(stderr=True)
+    result, interrupted = new_result(chosen, quick=quick), False
+    with BenchProgress(told) as progress:
+        try:
+            run_bench(extents(chosen, quick=quick), chosen, result, progress)
+        except KeyboardInterrupt:
+            interrupted = True
+    _report(result, path, told, as_json=as_json)
+    if interrupted:
+        sys.exit(130)
+
+
+def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) -> None:
+    spoken = told if as_json else Console()
+    if not result.complete:
+        kept = "What was measured is kept." if result.records else "Nothing was measured yet."
+        told.print(f"Stopped. {kept}", style="yellow")
+    if not result.records:
+        return
+    for table in speed_tables(result):
+        spoken.print(table)
+    for what in result.left_out:
+        spoken.print(f"Left out: {what}.", style="yellow", highlight=False)
+    try:
+        result.save(path)
+    except ResultsError as error:
+        reason = getattr(error.__cause__, "strerror", None) or error
+        raise ResultsError(f"Cannot write {path}: {reason}. Choose another place with --out.") from error
+    seconds = duration(result.seconds)
+    spoken.print(f"Measured in {seconds}. Saved in {path}.", highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(result.as_dict(), allow_nan=False))
+    # What may still go wrong comes last, when everything measured has been told.
+    figure = draw_speed(result, path.with_suffix(".png"))
+    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+
+
+def check_writable(path: Path) -> None:
+    """Before minutes are spent on measuring: the results can be written."""
+    probe = path.with_name(path.name + ".tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a folder", str(path))
+        probe.touch()
+    except OSError as error:
+        raise ResultsError(
+            f"Cannot write {path}: {error.strerror or error}. Choose another file or folder with --out."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+class BenchProgress:
+    """A bar on a terminal, a line now and then elsewhere; on standard error."""
+
+    def __init__(self, console: Console) -> None:
+        self.console, self.spoken = console, time.monotonic()
+        self.bars = Progress(
+            BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+        )
+        self.bar = self.bars.add_task("starting", total=None)
+
+    def __enter__(self) -> BenchProgress:
+        if self.console.is_terminal:
+            self.bars.start()
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self.bars.stop()
+
+    def __call__(self, doing: str, done: int, total: int) -> None:
+        self.bars.update(self.bar, description=doing, completed=done, total=total)
+        if not self.console.is_terminal and time.monotonic() - self.spoken > LINE_EVERY:
+            self.spoken = time.monotonic()
+            self.console.print(f"{done}/{total}: {doing}", highlight=False, soft_wrap=True)

@@ -1,0 +1,155 @@
+"""A bench as tables: for the terminal, and as Markdown for the README."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from kenyon.bench import BenchResult
+from kenyon.bench.plan import SECOND, Sweep
+from kenyon.bench.result import Record
+from kenyon.bench.subject import Piece
+
+PIECES: dict[Piece, str] = {"step": "training step", "importance": "importance pass", "evaluation": "evaluation"}
+AXES: dict[Sweep, str] = {"runs": "runs", "learners": "learners", "tasks": "task"}
+EXPLAINED: dict[Sweep, str] = {
+    "runs": "scaling over runs at once",
+    "learners": "scaling over learners, always with about as many parameters in all",
+    "tasks": f"scaling over tasks: their cost must stay flat (ratio to task {SECOND})",
+}
+
+
+def speed_tables(result: BenchResult) -> list[Group]:
+    """Tables that fit 80 columns, each under its title."""
+    tables = []
+    for benchmark in result.benchmarks:
+        if any("pieces" in r.sweeps for r in result.records if r.benchmark == benchmark):
+            tables.append(_pieces(result, benchmark))
+        swept = {r for record in result.records if record.benchmark == benchmark for r in record.sweeps}
+        tables.extend(_sweep(result, benchmark, sweep) for sweep in AXES if sweep in swept)
+    return tables
+
+
+def _pieces(result: BenchResult, benchmark: str) -> Group:
+    records = [r for method in result.methods for r in result.sweep("pieces", benchmark, method)]
+    table = _table(
+        "ms: all runs together, median ± half the quartiles' distance. of floor: the least time that operations "
+        f"(o) or bytes (b) allow on this device, in per cent of that measured. MiB: {result.memory}, at most. plain: "
+        "the same in ordinary PyTorch, one run in float32. faster: its time for all runs over ours"
+        + (f"; equal: with {result.precision} in both." if _both(result) else ".")
+    )
+    head = ["method", "piece", "ms", "±", "ms\nper run", "images\n/s", "of\nfloor", "MiB", "plain\nms"]
+    for name in [*head, "times\nfaster", *(["\nequal"] if _both(result) else [])]:
+        table.add_column(name, justify="left" if name in ("method", "piece") else "right", no_wrap=True)
+    for r in records:
+        table.add_row(r.method, r.piece, number(r.ms.median), _spread(r), *_cells(result, r))
+    runs = _count(records[0].runs, "run")
+    title = f"{benchmark}: {runs} at once, task {records[0].task}, {result.precision}, {where(result)}"
+    return Group(Text(title, "bold"), table)
+
+
+def _cells(result: BenchResult, r: Record) -> list[str]:
+    cells = [number(r.ms_per_run), f"{r.images_per_s:,.0f}", f"{percent(r.share)} {r.bound[0]}"]
+    cells.append(f"{r.memory_mib:,.0f}" if r.memory_mib == r.memory_mib else "-")
+    plainly = r.against[0] if r.against else None
+    cells += ["-", "-"] if plainly is None else [number(plainly.ms.median), number(plainly.ratio.median)]
+    if _both(result):
+        cells.append(number(r.against[-1].ratio.median) if r.against else "-")
+    return cells
+
+
+def _both(result: BenchResult) -> bool:
+    """Whether the plain reference was measured in float32 and in the library's precision, which differ."""
+    return any(len(r.against) > 1 for r in result.records)
+
+
+def _sweep(result: BenchResult, benchmark: str, sweep: Sweep) -> Group:
+    """Training steps (and at different tasks importance passes), two columns a method."""
+    table = _table()
+    table.add_column(AXES[sweep], justify="right")
+    shown: list[dict[int, Record]] = []
+    for piece in get_args(Piece):
+        for method in result.methods:
+            if records := result.sweep(sweep, benchmark, method, piece):
+                shown.append({axis_value(r, sweep): r for r in records})
+                table.add_column(f"{method}\n{piece}\nms", justify="right", no_wrap=True)
+                beside = {"runs": "per run", "learners": "of floor", "tasks": "ratio"}[sweep]
+                table.add_column(f"\n\n{beside}", justify="right", no_wrap=True)
+    for value in sorted(set().union(*shown)):
+        cells = []
+        for column in shown:
+            r = column.get(value)
+            cells += ["-", "-"] if r is None else [number(r.ms.median), _beside(r, sweep, column)]
+        table.add_row(str(value), *cells)
+    return Group(Text(f"{benchmark}: {EXPLAINED[sweep]}", "bold"), table)
+
+
+def _beside(r: Record, sweep: Sweep, column: dict[int, Record]) -> str:
+    if sweep == "runs":
+        return number(r.ms_per_run)
+    if sweep == "learners":
+        return percent(r.share)
+    return f"{r.ms.median / column[SECOND].ms.median:.2f}" if SECOND in column else "-"
+
+
+def axis_value(r: Record, sweep: Sweep) -> int:
+    return r.task if sweep == "tasks" else r.runs if sweep == "runs" else r.learners
+
+
+def speed_markdown(result: BenchResult) -> str:
+    """What the README shows: a table of the pieces and one of the sweeps."""
+    lines = [f"**{where(result)}**, {result.precision} learners, PyTorch {result.versions['torch']}"]
+    if result.ceilings is not None:
+        bandwidth, rate = result.ceilings.bytes_per_s / 1e9, result.ceilings.operations_per_s / 1e9
+        lines[0] += f"; at best {bandwidth:,.0f} GB/s and {rate:,.0f} GFLOP/s, as measured"
+    head = ["benchmark", "method", "piece", "runs", "ms", "ms per run", "images/s", "of floor", "MiB", "plain ms"]
+    head += ["times faster", *(["same precision"] if _both(result) else [])]
+    lines += ["", _line(head), "|---|---|---" + "|---:" * (len(head) - 3) + "|"]
+    for benchmark in result.benchmarks:
+        for method in result.methods:
+            for r in result.sweep("pieces", benchmark, method):
+                first = [benchmark, f"`{method}`", PIECES[r.piece], str(r.runs), number(r.ms.median)]
+                lines.append(_line([*first, *_cells(result, r)]))
+    lines += ["", _line(["ms a training step, per run", *(f"`{m}`" for m in result.methods)])]
+    lines.append("|---" * (1 + len(result.methods)) + "|")
+    for benchmark in result.benchmarks:
+        for sweep, axis in AXES.items():
+            found = [result.sweep(sweep, benchmark, method, "step") for method in result.methods]
+            values = sorted({axis_value(r, sweep) for records in found for r in records})
+            rows = [" · ".join(number(r.ms_per_run) for r in records) or "-" for records in found]
+            if values:
+                lines.append(_line([f"{benchmark}, {axis} {', '.join(map(str, values))}", *rows]))
+    return "\n".join(lines)
+
+
+def _line(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def where(result: BenchResult) -> str:
+    return result.device if result.kind == "cuda" else f"{result.device}, {_count(result.threads, 'thread')}"
+
+
+def number(value: float) -> str:
+    """Three digits."""
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}" if value >= 0.01 else f"{value:.2g}"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.0f}%"
+
+
+def _spread(r: Record) -> str:
+    return f"{50 * (r.ms.high - r.ms.low) / r.ms.median:.0f}%"
+
+
+def _table(caption: str | None = None) -> Table:
+    return Table(caption=caption, caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
