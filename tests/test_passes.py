@@ -61,7 +61,7 @@ def test_adam_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
             adam.step(theta, gradient, rate, moves, forces, keep=True)
         ends.append([theta, gradient, *adam.tensors().values()])
     for ours, expected in zip(*ends, strict=True):
-        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(ours, expected, rtol=5e-3, atol=2e-3)
 
 
 @pytest.mark.kernels

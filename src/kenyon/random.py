@@ -63,6 +63,10 @@ class Noise:
         """One of several steps: a tensor (1,), so that a captured CUDA graph can move on by itself."""
         return Noise(*(x.index_select(0, step).squeeze(0) for x in (self.first, self.second)))
 
+    def of_steps(self, steps: Tensor) -> Noise:
+        """Several of them (G,), each as a run of its own: (R * G,), run by run."""
+        return Noise(*(x.index_select(0, steps).T.flatten() for x in (self.first, self.second)))
+
     def words(self, count: int, start: int = 0) -> Tensor:
         """The int32 words start..start+count-1, (R, count)."""
         return keyed_words(self.first, self.second, count, start)

@@ -77,6 +77,8 @@ class Room:
         gc.collect()
         if stream is not None:
             torch.cuda.set_stream(stream)  # a capture that failed may have left its own
+            # cuBLAS keeps a work space for every stream that ever used it.
+            getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
             torch.cuda.empty_cache()
         return fits
 

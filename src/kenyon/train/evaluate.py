@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kenyon.metrics import sample_diversity
-from kenyon.nets import Net
+from kenyon.nets import Net, Outputs
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Fleet
 
@@ -28,34 +28,41 @@ class Evaluation:
 def evaluate(net: Net, theta: Tensor, fleet: Fleet, lanes: Lanes, runs: Sequence[int]) -> Evaluation:
     """All tasks of the streams, also those not learned yet. Runs left out have no numbers (NaN)."""
     R, T, K = len(fleet), fleet.tasks, net.learners
-    own = torch.full((R, T, K), torch.nan, device=fleet.device)
-    together, cosine, euclidean = (torch.full((R, T), torch.nan, device=fleet.device) for _ in range(3))
-    tests = [fleet.samples("test", (t,)) for t in range(T)]
+    samples = fleet.samples("test", range(T))
     heads = torch.arange(T, device=fleet.device)
+    # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
+    found = torch.full((R, T, 3 + K), torch.nan, device=fleet.device)
 
     def work(run: Runs) -> None:
-        for t, samples in enumerate(tests):
-            width = samples.index.shape[1] if isinstance(run, slice) else len(fleet.streams[run].tasks[t].test)
-            size = samples.sizes[run]
-            right, right_alone, apart = (torch.zeros((), device=fleet.device) for _ in range(3))
-            for start in range(0, width, CHUNK):
-                index, labels = (x[run, start : min(start + CHUNK, width)] for x in (samples.index, samples.labels))
-                there = torch.arange(start, start + labels.shape[-1], device=fleet.device) < size.unsqueeze(-1)
-                images = fleet.images(run, index.contiguous())
-                out = net.forward(theta[run], images, heads[t : t + 1], own=True)
-                assert out.own_logits is not None
-                right = right + ((out.logits.argmax(-1) == labels) & there).sum(-1)
-                alone = out.own_logits.argmax(-1) == labels.unsqueeze(-2)
-                right_alone = right_alone + (alone & there.unsqueeze(-2)).sum(-1)
-                if K > 1:
-                    apart = apart + (torch.stack(sample_diversity(out.own_logits.softmax(-1))) * there).sum(-1)
-            together[run, t] = 100 * right / size
-            own[run, t] = 100 * right_alone / size.unsqueeze(-1)
-            if K > 1:
-                cosine[run, t], euclidean[run, t] = apart / size
+        sums = torch.zeros(found[run].shape, device=fleet.device)
+        count = torch.zeros(found[run].shape[:-1], device=fleet.device)
+        width = samples.index.shape[1] if isinstance(run, slice) else int(samples.sizes[run])
+        for start in range(0, width, CHUNK):
+            some = slice(start, min(start + CHUNK, width))
+            index, labels, member = (x[run, some] for x in (samples.index, samples.labels, samples.member))
+            there = torch.arange(start, start + labels.shape[-1], device=fleet.device) < samples.sizes[run].unsqueeze(
+                -1
+            )
+            images = fleet.images(run, index.contiguous())
+            out = net.forward(theta[run], images, heads, member, own=True)
+            of_task = ((member.unsqueeze(-1) == heads) & there.unsqueeze(-1)).float()  # (..., B, T)
+            sums += of_task.transpose(-2, -1) @ _seen(out, labels)
+            count += of_task.sum(-2)
+        found[run] = sums / count.unsqueeze(-1)
 
     lanes.each(runs, work)
-    left_out = [run for run in range(R) if run not in set(runs)]
-    for found in (together, own, cosine, euclidean):
-        found[left_out] = torch.nan
-    return Evaluation(together.cpu(), own.cpu(), cosine.cpu(), euclidean.cpu())
+    found[[run for run in range(R) if run not in set(runs)]] = torch.nan
+    right, alone, cosine, euclidean = found.cpu().split([1, K, 1, 1], dim=-1)
+    return Evaluation(100 * right.squeeze(-1), 100 * alone, cosine.squeeze(-1), euclidean.squeeze(-1))
+
+
+def _seen(out: Outputs, labels: Tensor) -> Tensor:
+    """What counts of each sample, (..., B, 3 + K)."""
+    assert out.own_logits is not None
+    alone = (out.own_logits.argmax(-1) == labels.unsqueeze(-2)).transpose(-2, -1)  # (..., B, K)
+    right = (out.logits.argmax(-1) == labels).unsqueeze(-1)
+    if out.own_logits.shape[-3] > 1:
+        apart = torch.stack(sample_diversity(out.own_logits.softmax(-1)), dim=-1)
+    else:
+        apart = torch.full((*labels.shape, 2), torch.nan, device=labels.device)
+    return torch.cat([right, alone, apart], dim=-1)

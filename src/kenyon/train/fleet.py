@@ -105,8 +105,9 @@ class Loader:
     `step` is a counter on the device: a captured training step moves it on by itself.
     """
 
-    def __init__(self, fleet: Fleet, batch: int, samples: int, *, joint: bool) -> None:
-        R, S = len(fleet), -(-samples // batch)
+    def __init__(self, fleet: Fleet, batch: int, samples: int, *, joint: bool, together: int = 1) -> None:
+        """`together`: how many batches of a run `stacked` takes at once."""
+        R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
         self.index, self.labels, self.member = (
             torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
@@ -136,6 +137,26 @@ class Loader:
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
         return self.valid.index_select(1, self.step).squeeze(1).amax(1)
+
+    def steps_ahead(self, count: int) -> Tensor:
+        """The next so many steps, (count,)."""
+        return self.step + torch.arange(count, device=self.step.device)
+
+    def stacked(self, count: int) -> Batch:
+        """The next batches of all runs, each as a run of its own: (R * count, B), run by run."""
+
+        def now(buffer: Tensor) -> Tensor:
+            return buffer.index_select(1, self.steps_ahead(count)).flatten(0, 1)
+
+        valid, fleet = now(self.valid), self.fleet
+        addresses = fleet.addresses.repeat_interleave(count)
+        return Batch(
+            images=Pictures(addresses, now(self.index), fleet.gains, fleet.shifts),
+            labels=now(self.labels),
+            valid=valid,
+            weight=valid / valid.sum(-1, keepdim=True).clamp(min=1),
+            member=now(self.member) if self.joint else None,
+        )
 
     def batch(self, run: Runs, step: int | None = None) -> Batch:
         """The batch of a run, or of all, at the given step or that the counter stands at."""

@@ -57,3 +57,18 @@ def data_gradients(
 
     lanes.each(runs, work)
     return result_of_all
+
+
+def stacked_gradients(
+    net: Net, theta: Tensor, loader: Loader, heads: Tensor, loss: RunLoss, noise: Noise | None, count: int
+) -> Tensor:
+    """The gradients of the next `count` batches of every run, (R, count, P), where the net takes runs together: each
+    batch is one more run with the same weights.
+    """
+    rows = theta.detach().repeat_interleave(count, 0).requires_grad_()
+    batch, steps = loader.stacked(count), loader.steps_ahead(count)
+    with torch.enable_grad():
+        drawn = None if noise is None else noise.of_steps(steps)
+        outputs = net.forward(rows, batch.images, heads, batch.member, noise=drawn)
+        result = loss(slice(None), rows, outputs, batch)
+    return torch.autograd.grad(result.sum(), rows)[0].unflatten(0, (len(theta), count))

@@ -25,9 +25,11 @@ from kenyon.train.adam import Adam
 from kenyon.train.device import Captured, Lanes, Runs
 from kenyon.train.evaluate import evaluate
 from kenyon.train.fleet import Batch, Fleet, Loader
-from kenyon.train.gradients import RunLoss, data_gradients
+from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
+
+STACKED = 80  # runs that fill a GPU with batches of 20
 
 
 class Interrupted(Exception):
@@ -79,7 +81,9 @@ class Trainer:
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         sizes = {importance.batch for importance in self._measured()}
-        self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint) for n in sizes}
+        # Small batches of one run are measured at once, so many that they are a fleet of usual size.
+        self.at_once = max(1, STACKED // R) if net.together else 1
+        self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint, together=self.at_once) for n in sizes}
         self.gradient, self.loss, self.validation_loss = zeros(R, P), zeros(R), zeros(R)
         self.estimate, self.train_sizes = zeros(R, Pp), zeros(R)
         self.finite = torch.ones(R, dtype=torch.bool, device=self.device)
@@ -260,9 +264,8 @@ class Trainer:
             for step in range(self.validation.capacity):
                 batch = self.validation.batch(run, step)
                 out = self.net.forward(self.theta[run], batch.images, self.heads, batch.member)
-                self.validation_loss[run] += (cross_entropy(out.logits, batch.labels) * batch.valid).sum(-1) / sizes[
-                    run
-                ]
+                loss = (cross_entropy(out.logits, batch.labels) * batch.valid).sum(-1)
+                self.validation_loss[run] += loss / sizes[run]
 
         self.lanes.each(self.live, work)
         if self.method.parameter_penalties and not self.first_phase:
@@ -319,6 +322,15 @@ class Trainer:
         def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
             return importance.objective(out.logits, batch.labels, batch.valid)
 
+        def several_batches() -> None:
+            noise = self.noise if importance.dropout else None
+            found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
+            present = loader.valid.index_select(1, loader.steps_ahead(self.at_once)).amax(2)
+            share = (present / self.train_sizes.unsqueeze(1)).unsqueeze(2)
+            size = self.net.layout.protected
+            self.estimate.add_(importance.reduce(found[..., :size]).mul_(share).sum(1))
+            loader.step.add_(self.at_once)
+
         def one_batch() -> None:
             self._gradients(theta, loader, loss, own=False, dropout=importance.dropout)
             share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
@@ -328,8 +340,8 @@ class Trainer:
         self.estimate.zero_()
         loader.step.zero_()
         self._seed_dropout(Purpose.IMPORTANCE, purpose)
-        for _ in range(loader.steps):
-            self._repeat(one_batch, importance.name, purpose)
+        for _ in range(-(-loader.steps // self.at_once)):
+            self._repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
 
     # ------------------------------------------------------------------ small things
 
