@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -64,12 +65,15 @@ def results_table(results: Mapping[str, Result]) -> Table:
         "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else ""),
         title_justify="left",
         caption_justify="left",
+        box=SIMPLE_HEAD,  # with narrow columns 80 characters hold all of it
+        padding=(0, 0),
+        pad_edge=False,
     )
     for name in ("method", "AAC %", "BWT", "FWT", "Cos", "time"):
         left = name == "method"
         table.add_column(name, justify="left" if left else "right", no_wrap=left or not grid)
     if published:
-        table.add_column("published %", justify="right")
+        table.add_column("published", justify="right", no_wrap=not grid)
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in ("joint", "random-init")}
     best = max(finals, key=lambda name: finals[name]) if finals else None
     for name, r in results.items():
@@ -77,7 +81,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
             pm(r.aac),
             pm(r.bwt, 1),
             pm(r.fwt, 1),
-            pm(r.cosine, 3),
+            pm(r.cosine),
             duration(r.seconds),
         ]
         if published:
