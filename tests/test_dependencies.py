@@ -13,7 +13,7 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces"}
 DATA = BASE | {"data", "streams"}
 ALLOWED = {
     "errors": set(),
@@ -21,6 +21,7 @@ ALLOWED = {
     "hashing": set(),
     "random": {"hashing"},
     "passes": set(),
+    "forces": set(),
     "metrics": {"errors"},
     "data": BASE,
     "streams": BASE | {"data"},

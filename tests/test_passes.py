@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
+from kenyon.forces import Decay, Force, Pull
 from kenyon.nets.cuda import heads, rows, units
 from kenyon.nets.dropout import DropoutSite
-from kenyon.penalties import Decay, Force, Pull
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
 

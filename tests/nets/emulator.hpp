@@ -1,7 +1,7 @@
 // A GPU for tests: runs the CUDA kernels of Kenyon on a CPU, lane by lane.
 //
-// Every lane is a fibre. What a warp does together (ldmatrix, mma) waits until its 32 lanes have come, and the last one
-// does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block.
+// Every lane is a fibre. What a warp does together (ldmatrix, mma) waits until its 32 lanes have come, and the last
+// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block.
 #include <ucontext.h>
 
 #include <algorithm>

@@ -14,19 +14,11 @@ from torch import Tensor
 
 from kenyon.hashing import keyed_words_plain
 from kenyon.nets.cuda import compiler
-from kenyon.nets.cuda.plan import (
-    Convolution,
-    Shape,
-    Sharing,
-    Tiling,
-    backward_map,
-    choose_sharing,
-    choose_tiling,
-    forward_map,
-    gradient_map,
-)
+from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
+from kenyon.nets.cuda.interface import Source, Target
+from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
+from kenyon.nets.cuda.plan import Convolution, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import taken_plain
-from kenyon.nets.cuda.stack import Source, Target
 from tests.nets import emulation
 
 Build = Callable[..., Any]

@@ -1,7 +1,7 @@
 """Backbones, and fleets of R runs x K learners of them."""
 
 from kenyon.nets.backbones import Backbone, cifar_cnn, digits_mlp
-from kenyon.nets.cuda.stack import Pictures
+from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.cuda.heads import own_logits
-from kenyon.nets.cuda.stack import Pictures
+from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.layout import Layout
 from kenyon.nets.tiled import Tiled, tiled

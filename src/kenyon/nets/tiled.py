@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.nets.cuda import compiler
+from kenyon.nets.cuda.interface import Build, Pictures
 from kenyon.nets.cuda.plan import Convolution
-from kenyon.nets.cuda.stack import Build, ConvolutionStack, Convolve, Pictures, Stage, choose_stages
+from kenyon.nets.cuda.stack import ConvolutionStack, Convolve, Stage, choose_stages
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.execution import Sequential, Step, known_layers

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.penalties import Decay, Force, Pull
+from kenyon.forces import Decay, Force, Pull
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 

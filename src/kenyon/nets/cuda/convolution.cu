@@ -9,7 +9,7 @@
 //   weigh     the gradient of its weights and bias, one partial sum a block
 //
 // The unit of work is the tensor cores' product of 16 pixels (2 rows x 8 columns) x 16 inputs x 8 outputs. Weights of
-// learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out at compile time.
+// learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out by the compiler.
 //
 // MAP        height and width of the input and output
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
@@ -115,7 +115,7 @@ constexpr int HALF = MAP / 2;
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
 
 struct Source {
-    const void* data;         // activations, or (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
+    const void* data;         // activations, (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
     const u8* code;           // of pooled gradients: which of the four pixels it belongs to, 4: none
     float scale;              // of pooled gradients
     const i64* index;         // (R, B) positions in the image pool
@@ -158,7 +158,8 @@ template <int ALL, int C, int EDGE, bool SUM>
 DEVICE void fetch_activations(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
     constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
     const Walk<C> walk;
-    const bf16* data = (const bf16*)from.data + ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
+    const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
+    const bf16* data = (const bf16*)from.data + first;
     char* to = tile + EDGE * STRIDE + walk.chunk * 16;
     for (int pixel = walk.first; pixel < IMAGES * HIGH * MAP; pixel += walk.stride) {
         const int x = pixel % MAP, line = pixel / MAP, image = IMAGES == 1 ? 0 : line / HIGH;
@@ -201,9 +202,9 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
         });
         value[27] = value[28] = value[29] = value[30] = value[31] = 0.0f;
         each<0, 4>([&](auto part) {
-            constexpr int P = decltype(part)::value * 8;
-            store8(tile + pixel * STRIDE + P * 2, Vec8{{pack(value[P], value[P + 1]), pack(value[P + 2], value[P + 3]),
-                                                         pack(value[P + 4], value[P + 5]), pack(value[P + 6], value[P + 7])}});
+            const float* v = value + decltype(part)::value * 8;
+            const Vec8 eight = {{pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])}};
+            store8(tile + pixel * STRIDE + decltype(part)::value * 16, eight);
         });
     }
 }
@@ -232,7 +233,8 @@ DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel
                 value[W] = pack(low_half(found.word[W]) * from.scale, high_half(found.word[W]) * from.scale);
             });
         }
-        const u32 places[4] = {spread_low(place[0]), spread_high(place[0]), spread_low(place[1]), spread_high(place[1])};
+        const u32 places[4] = {spread_low(place[0]), spread_high(place[0]), spread_low(place[1]),
+                               spread_high(place[1])};
         const int top = 2 * down - EDGE;  // the window's first row in the tile
         each<0, 4>([&](auto pixel) {
             constexpr int P = decltype(pixel)::value;

@@ -1,6 +1,7 @@
 // The layer, and the gradient of its input. Needs convolution.cu before it.
 //
-// WARPS_M x WARPS_N warps share a tile: each computes PATCHES_EACH patches x BLOCKS_EACH blocks of 8 outputs. grid: (tiles, CO / (8 * BLOCKS_EACH * WARPS_N), R)
+// WARPS_M x WARPS_N warps share a tile: each computes PATCHES_EACH patches x BLOCKS_EACH blocks of 8 outputs.
+// Grid: (tiles, CO / (8 * BLOCKS_EACH * WARPS_N), R).
 // Weights lie as the tensor cores want them: [R][part][tap][product][lane][4], a part being the outputs of one warp
 // and products numbered input by input.
 
@@ -49,8 +50,8 @@ DEVICE u32 mix(u32 x) {
     return x ^ (x >> 16);
 }
 
-// A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row of
-// taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
+// A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row
+// of taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
 constexpr int WIDEST = MAP / 8 < PATCHES_EACH ? MAP / 8 : PATCHES_EACH;
 constexpr int STACK = TAPS == 9 ? PATCHES_EACH : PATCHES_EACH / WIDEST, COLUMNS = PATCHES_EACH / STACK;
 constexpr int BLOCKS_ACROSS = MAP / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
@@ -73,7 +74,7 @@ template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_E
             constexpr int K = decltype(input)::value;
             constexpr int BEGIN = number(PART, K, 0), END = K + 1 < CI / 16 ? number(PART, K + 1, 0) : COUNT;
             if constexpr (BEGIN < END) {
-                u32 even[COLUMNS][STACK + BORDER / 2][4], odd[COLUMNS][STACK][4];  // pairs of rows from 0, 2.. and 1, 3..
+                u32 even[COLUMNS][STACK + BORDER / 2][4], odd[COLUMNS][STACK][4];  // pairs of rows, by the first
                 each<0, COLUMNS>([&](auto column) {
                     constexpr int C = decltype(column)::value;
                     each<0, STACK + BORDER / 2>([&](auto pair) {
@@ -109,8 +110,8 @@ template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_E
     }
 }
 
-// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of a
-// word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
+// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of
+// a word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
 DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
     const Vec8 pixel[4] = {load8(corner), load8(corner + OUT_STRIDE), load8(corner + MAP * OUT_STRIDE),
                            load8(corner + (MAP + 1) * OUT_STRIDE)};
@@ -174,7 +175,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         });
     });
     {
-        // A lane hands the tensor cores the address of one row: pixel (lane / 8 % 2, lane % 8), inputs from lane / 16 * 8.
+        // A lane hands over the address of one row: pixel (lane / 8 % 2, lane % 8), inputs from lane / 16 * 8.
         const int pixel = patch_of(warp_m, 0, TALL, PITCH) + (lane / 8 % 2) * PITCH + lane % 8;
         const u32 place = shared_address(tile) + pixel * stride_of(CI) + lane / 16 * 16;
         const uint2* mine = (const uint2*)(weights + run * weights_of_run) + lane;
@@ -215,8 +216,9 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
             pool_window(corner, first, second, word, to, (i64)run * batch * (HALF * HALF * CO) + within);
         }
     } else {
-        const i64 start = ((i64)(run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;  // a tile's pixels follow
-        for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {                   // one another
+        // The pixels of a tile follow one another.
+        const i64 start = ((i64)(run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;
+        for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {
             if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
             const i64 offset = start + pixel * CO;
             Vec8 v = load8(tile + pixel * OUT_STRIDE + walk.chunk * 16);

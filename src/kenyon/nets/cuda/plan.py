@@ -1,21 +1,16 @@
-"""How a convolution is cut into work for the tensor cores, and where its weights lie for them.
+"""How a convolution is cut into work for the tensor cores.
 
 A `Convolution` describes one 3x3 layer of K learners; `Tiling` and `Sharing` say how the kernels divide its work (see
-convolve.cu and weigh.cu). From these come the macros a kernel is compiled with and the maps between a run's flat row
-of parameters and the order in which the tensor cores take weights and leave gradients.
+convolve.cu and weigh.cu), and from these come the macros a kernel is compiled with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
 
 from kenyon.nets.dropout import padded
 
-Map = npt.NDArray[np.int64]
 SHARED_MEMORY = (
     227 * 1024
 )  # bytes of shared memory a block may have on Hopper; a multiprocessor has 1 KiB more for each
@@ -231,141 +226,3 @@ class Sharing:
                     for n in range(first_n, first_n + self.outputs_each):
                         if s.used(k, n):
                             yield tap, k, n
-
-
-def _row_position(c: Convolution, tap: Map, i: Map, o: Map) -> Map:
-    """Where the weight of (tap, input channel, output channel) lies in a run's row; -1: there is none."""
-    if c.first:
-        tap, colour = i // 3, i % 3
-        there = (i < 27) & (o < c.learners * c.outputs)
-        position = c.weight + (o * 3 + colour) * 9 + tap
-    else:
-        there = (i < c.learners * c.inputs) & (o < c.learners * c.outputs) & (i // c.inputs == o // c.outputs)
-        position = c.weight + (o * c.inputs + i % c.inputs) * 9 + tap
-    return np.where(there, position, -1)
-
-
-_LANE, _ELEMENT = np.divmod(np.arange(128), 4)
-
-
-def _products(products: Iterator[tuple[int, int, int]]) -> tuple[Map, Map, Map]:
-    table = np.array(list(products), dtype=np.int64)[:, :, None]
-    return table[:, 0], table[:, 1], table[:, 2]
-
-
-def forward_map(c: Convolution, tiling: Tiling) -> Map:
-    """For each weight in the order of `convolve` its place in the row."""
-    tap, k, n = _products(tiling.products())
-    inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8  # the tensor cores' order of a 16 x 8 block
-    return _row_position(c, tap, 16 * k + inner, 8 * n + _LANE // 4).ravel()
-
-
-def backward_map(c: Convolution, tiling: Tiling) -> Map:
-    """The same for the gradient of the input: inputs and outputs swapped, the kernel turned round."""
-    tap, k, n = _products(tiling.products())
-    inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8
-    return _row_position(c, 8 - tap, 8 * n + _LANE // 4, 16 * k + inner).ravel()
-
-
-def gradient_map(c: Convolution, sharing: Sharing) -> Map:
-    """For each weight of the layer, in the row's order, its place in a record of `weigh`."""
-    tap, k, n = _products(sharing.products())
-    i, o = 16 * k + _LANE // 4 + _ELEMENT // 2 * 8, 8 * n + _LANE % 4 * 2 + _ELEMENT % 2  # of a 16 x 8 block of sums
-    row = _row_position(c, tap, i, o).ravel()
-    places = np.full(c.weight_count, -1, dtype=np.int64)
-    found = row >= 0
-    places[row[found] - c.weight] = np.flatnonzero(found)
-    assert (places >= 0).all()
-    return places
-
-
-# ------------------------------------------------------------------ choices, measured on an H200 (see docs/speed.md)
-
-_RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
-
-
-def choose_tiling(shape: Shape) -> Tiling | None:
-    """None where the layer does not fit the kernel."""
-    blocks = shape.channels_out // 8
-    if shape.taps == 1:  # little work a pixel: small tiles, two warps
-        each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
-        warps_n = 2 if blocks <= 6 else 1
-        warps_m = max(2 // warps_n, shape.map // 32)  # a tile has at least two rows
-        rows = 64 * warps_m // shape.map
-    else:  # every warp has 8 x 8 pixels
-        sparse = shape.inputs > 0 and shape.learners > 1
-        each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
-        warps_m, rows = shape.map // 8, 8
-        warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
-    if rows < 2 or shape.map % rows:
-        return None
-    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1)
-    room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
-    return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
-
-
-def choose_sharing(shape: Shape) -> Sharing | None:
-    best: tuple[float, Sharing] | None = None
-    side = 3 if shape.taps == 9 else 1
-    inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
-    for inputs_each in _divisors(inputs, 4):
-        for outputs_each in (d for d in _divisors(outputs, 32) if d % 2 == 0):
-            sizes = _group_sizes(shape, inputs_each, outputs_each)
-            sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
-            if sums > 30:
-                continue
-            for sharing in _sharings(shape, inputs_each, outputs_each, len(sizes), sums):
-                cost = _cost(sharing, sizes)
-                if best is None or cost < best[0]:
-                    best = cost, sharing
-    return best[1] if best else None
-
-
-def _group_sizes(shape: Shape, inputs_each: int, outputs_each: int) -> list[int]:
-    across = shape.channels_out // 8 // outputs_each
-    sizes = [0] * (shape.channels_in // 16 // inputs_each * across)
-    for k in range(shape.channels_in // 16):
-        for n in range(shape.channels_out // 8):
-            sizes[k // inputs_each * across + n // outputs_each] += shape.used(k, n)
-    return sizes
-
-
-def _sharings(shape: Shape, inputs_each: int, outputs_each: int, all_groups: int, sums: int) -> Iterator[Sharing]:
-    side = 3 if shape.taps == 9 else 1
-    across = shape.channels_out // 8 // outputs_each
-    for groups in (1, 2, 3, 4):
-        for splits in (1, 2, 4):
-            warps = side * groups * splits
-            if all_groups % groups or not 2 <= warps <= 12 or (groups % across and across % groups):
-                continue
-            for pixels in (64, 128, 256):
-                rows, images = tile_of(pixels, shape.map)
-                if rows < 2 or rows % 2 or shape.map % rows:
-                    continue
-                sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1)
-                most = 24 if sums <= 8 else 16 if sums <= 16 else 12  # warps whose sums fit into registers
-                resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
-                if resident:
-                    yield replace(sharing, resident=resident)
-
-
-def _cost(sharing: Sharing, sizes: list[int]) -> float:
-    """A guess at cycles per pixel: products, what is fetched from shared memory, and the tiles brought there."""
-    s = sharing.shape
-    side = 3 if s.taps == 9 else 1
-    slices = sharing.all_groups // sharing.groups
-    products = max(sizes) * side * sharing.all_groups * side / 16 * 1.6
-    matrices = (side * sharing.inputs_each + sharing.outputs_each / 2) * side * sharing.all_groups / 16 * 4
-    pixels = sharing.images * sharing.rows * s.map
-    tile = sharing.shared_bytes / pixels * slices / 24
-    wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to come
-    warps = sharing.resident * sharing.threads / 32
-    return (max(products, matrices) + tile) * (1 + 4 / warps) + wait
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
-
-
-def _divisor(number: int, most: int) -> int:
-    return _divisors(number, most)[-1]

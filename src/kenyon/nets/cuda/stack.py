@@ -3,77 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.nets.cuda.plan import (
-    Convolution,
-    Shape,
-    Sharing,
-    Tiling,
-    backward_map,
-    choose_sharing,
-    choose_tiling,
-    forward_map,
-    gradient_map,
-)
+from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
+from kenyon.nets.cuda.interface import Build, Kernel, Pictures, Source, Target
+from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
+from kenyon.nets.cuda.plan import Convolution, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import Totals, taken
 from kenyon.nets.dropout import DropoutSite
 
 ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
 RELU, POOL, AS_IS, MASKED = 0, 1, 2, 3  # RESULT of `convolve`
-
-
-class Kernel(Protocol):
-    def launch(self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any]) -> None: ...
-
-
-# (name, macros, bytes of shared memory) of each kernel -> the kernels
-Build = Callable[[Sequence[tuple[str, dict[str, int], int]]], Sequence[Kernel]]
-
-
-class Source(ctypes.Structure):
-    """`Source` of convolution.cu."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("code", ctypes.c_void_p),
-        ("scale", ctypes.c_float),
-        ("index", ctypes.c_void_p),
-        ("gain", ctypes.c_float * 3),
-        ("shift", ctypes.c_float * 3),
-    )
-
-
-class Target(ctypes.Structure):
-    """`Target` of convolve.cu."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("code", ctypes.c_void_p),
-        ("mask", ctypes.c_void_p),
-        ("first", ctypes.c_void_p),
-        ("second", ctypes.c_void_p),
-        ("threshold", ctypes.c_int),
-        ("scale", ctypes.c_float),
-        ("first_byte", ctypes.c_longlong),
-    )
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """A batch of every run by reference: positions in pools of uint8 images (N, H, W, 4) on the device."""
-
-    addresses: Tensor  # (R,) of the pools
-    index: Tensor  # (R, B)
-    gain: tuple[float, ...]  # pixels are normalised as gain * value + shift
-    shift: tuple[float, ...]
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,8 @@ template <int GROUP> DEVICE void add_tile(float (&sum)[MOST * SIDE][4], int spli
                     each<0, OUTPUTS_EACH>([&](auto block) {
                         constexpr int N = decltype(block)::value;
                         if constexpr (has(GROUP, K, N))
-                            multiply(sum[RIGHT * products(GROUP) + number(GROUP, K, N)], inputs, outputs[N / 2][N % 2 * 2],
-                                     outputs[N / 2][N % 2 * 2 + 1]);
+                            multiply(sum[RIGHT * products(GROUP) + number(GROUP, K, N)], inputs,
+                                     outputs[N / 2][N % 2 * 2], outputs[N / 2][N % 2 * 2 + 1]);
                     });
                 }
             });
@@ -112,8 +112,8 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
     const int first_input = SOURCE == 1 ? 0 : blockIdx.y * GROUPS / OUTPUT_GROUPS * INPUTS_EACH * 16;
     const int first_output = blockIdx.y * GROUPS % OUTPUT_GROUPS * OUTPUTS_EACH * 8;
 
-    // A lane hands over the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0 and 2
-    // the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
+    // A lane hands over the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0
+    // and 2 the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
     const u32 x = shared_address(tile) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
                   (input_group * INPUTS_EACH * 16 - first_input) * 2 + lane / 8 % 2 * 16;
     const u32 dy = shared_address(gradient_tile) + (lane / 8 % 2 * MAP + lane % 8) * GRADIENT_STRIDE +

@@ -1,0 +1,36 @@
+"""Gradients of penalties in closed form, as what pulls on the weights of all runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Pull:
+    """The gradient strength * weight * (theta - target), over the first Pp numbers of every row."""
+
+    strength: Tensor  # (R,)
+    weight: Tensor  # (R, Pp)
+    target: Tensor  # (R, Pp)
+
+    def add_to(self, gradient: Tensor, theta: Tensor) -> None:
+        size = self.weight.shape[1]
+        change = (theta[:, :size] - self.target).mul_(self.strength.unsqueeze(1))
+        gradient[:, :size].addcmul_(self.weight, change)
+
+
+@dataclass(frozen=True)
+class Decay:
+    """The gradient rate * theta, with a rate for each group of weights: see `Net.groups`."""
+
+    rates: Tensor  # (R, G)
+    groups: Tensor  # (P,) which rate each number has; -1: none
+
+    def add_to(self, gradient: Tensor, theta: Tensor) -> None:
+        rates = self.rates.index_select(1, self.groups.clamp(min=0)).masked_fill_(self.groups < 0, 0.0)
+        gradient.addcmul_(rates, theta)
+
+
+Force = Pull | Decay

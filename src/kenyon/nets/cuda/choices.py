@@ -1,0 +1,97 @@
+"""How to divide a layer's work, by rules from what was measured on an H200 (see docs/speed.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kenyon.nets.cuda.plan import SHARED_MEMORY, Shape, Sharing, Tiling, tile_of
+
+_RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
+
+
+def choose_tiling(shape: Shape) -> Tiling | None:
+    """None where the layer does not fit the kernel."""
+    blocks = shape.channels_out // 8
+    if shape.taps == 1:  # little work a pixel: small tiles, two warps
+        each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
+        warps_n = 2 if blocks <= 6 else 1
+        warps_m = max(2 // warps_n, shape.map // 32)  # a tile has at least two rows
+        rows = 64 * warps_m // shape.map
+    else:  # every warp has 8 x 8 pixels
+        sparse = shape.inputs > 0 and shape.learners > 1
+        each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
+        warps_m, rows = shape.map // 8, 8
+        warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
+    if rows < 2 or shape.map % rows:
+        return None
+    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1)
+    room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
+    return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
+
+
+def choose_sharing(shape: Shape) -> Sharing | None:
+    best: tuple[float, Sharing] | None = None
+    side = 3 if shape.taps == 9 else 1
+    inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
+    for inputs_each in _divisors(inputs, 4):
+        for outputs_each in (d for d in _divisors(outputs, 32) if d % 2 == 0):
+            sizes = _group_sizes(shape, inputs_each, outputs_each)
+            sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
+            if sums > 30:
+                continue
+            for sharing in _sharings(shape, inputs_each, outputs_each, len(sizes), sums):
+                cost = _cost(sharing, sizes)
+                if best is None or cost < best[0]:
+                    best = cost, sharing
+    return best[1] if best else None
+
+
+def _group_sizes(shape: Shape, inputs_each: int, outputs_each: int) -> list[int]:
+    across = shape.channels_out // 8 // outputs_each
+    sizes = [0] * (shape.channels_in // 16 // inputs_each * across)
+    for k in range(shape.channels_in // 16):
+        for n in range(shape.channels_out // 8):
+            sizes[k // inputs_each * across + n // outputs_each] += shape.used(k, n)
+    return sizes
+
+
+def _sharings(shape: Shape, inputs_each: int, outputs_each: int, all_groups: int, sums: int) -> Iterator[Sharing]:
+    side = 3 if shape.taps == 9 else 1
+    across = shape.channels_out // 8 // outputs_each
+    for groups in (1, 2, 3, 4):
+        for splits in (1, 2, 4):
+            warps = side * groups * splits
+            if all_groups % groups or not 2 <= warps <= 12 or (groups % across and across % groups):
+                continue
+            for pixels in (64, 128, 256):
+                rows, images = tile_of(pixels, shape.map)
+                if rows < 2 or rows % 2 or shape.map % rows:
+                    continue
+                sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1)
+                most = 24 if sums <= 8 else 16 if sums <= 16 else 12  # warps whose sums fit into registers
+                resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
+                if resident:
+                    yield replace(sharing, resident=resident)
+
+
+def _cost(sharing: Sharing, sizes: list[int]) -> float:
+    """A guess at cycles per pixel: products, what is fetched from shared memory, and the tiles brought there."""
+    s = sharing.shape
+    side = 3 if s.taps == 9 else 1
+    slices = sharing.all_groups // sharing.groups
+    products = max(sizes) * side * sharing.all_groups * side / 16 * 1.6
+    matrices = (side * sharing.inputs_each + sharing.outputs_each / 2) * side * sharing.all_groups / 16 * 4
+    pixels = sharing.images * sharing.rows * s.map
+    tile = sharing.shared_bytes / pixels * slices / 24
+    wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to come
+    warps = sharing.resident * sharing.threads / 32
+    return (max(products, matrices) + tile) * (1 + 4 / warps) + wait
+
+
+def _divisors(number: int, most: int) -> list[int]:
+    return [d for d in range(1, min(number, most) + 1) if number % d == 0]
+
+
+def _divisor(number: int, most: int) -> int:
+    return _divisors(number, most)[-1]
