@@ -114,11 +114,13 @@ def test_a_plan_measures_each_point_once() -> None:
     }
     assert [point.task for point in fleets[base]] == [1, 2]
     first, second = fleets[base]
-    assert first.pieces == {"step": ("tasks",), "importance": ("tasks",)}
+    assert first.pieces == {("step", False): ("tasks",), ("importance", False): ("tasks",)}
     assert second.pieces == {
-        "step": ("pieces", "tasks", "runs", "learners"),
-        "importance": ("pieces", "tasks"),
-        "evaluation": ("pieces",),
+        ("step", False): ("tasks", "runs", "learners"),
+        ("importance", False): ("tasks",),
+        ("step", True): ("pieces",),
+        ("importance", True): ("pieces",),
+        ("evaluation", True): ("pieces",),
     }
 
 

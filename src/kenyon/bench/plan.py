@@ -1,7 +1,8 @@
 """What is measured on which device: a list of points, each a fleet standing at a task.
 
-Every axis is swept around one base point (runs, learners, second task), where all pieces are measured and compared
-with plain code. A point may belong to several sweeps and is measured once.
+Every axis is swept around one base point (runs, learners, second task), where all pieces are also measured in turns
+with plain code. What belongs to several sweeps is measured once; turns are a measurement of their own, for the two
+disturb each other's caches.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ class FleetKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """A fleet at a task, and what is measured there for which sweeps."""
+    """A fleet at a task, and what is measured there, compared with plain code or not, for which sweeps."""
 
     fleet: FleetKey
     task: int  # counted from 1
-    pieces: dict[Piece, tuple[Sweep, ...]]
+    pieces: dict[tuple[Piece, bool], tuple[Sweep, ...]]
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class Extent:
 
     def fleets(self) -> dict[FleetKey, list[Point]]:
         """The points of each fleet in the order of their tasks. What several sweeps ask for is there once."""
-        wanted: dict[FleetKey, dict[int, dict[Piece, tuple[Sweep, ...]]]] = {}
+        wanted: dict[FleetKey, dict[int, dict[tuple[Piece, bool], tuple[Sweep, ...]]]] = {}
         for fleet, task, piece, sweep in self._wishes():
-            pieces = wanted.setdefault(fleet, {}).setdefault(task, {})
-            pieces[piece] = (*pieces.get(piece, ()), sweep)
+            pieces, what = wanted.setdefault(fleet, {}).setdefault(task, {}), (piece, sweep == "pieces")
+            pieces[what] = (*pieces.get(what, ()), sweep)
         return {
             fleet: [Point(fleet, task, pieces) for task, pieces in sorted(tasks.items())]
             for fleet, tasks in wanted.items()
@@ -68,8 +69,6 @@ class Extent:
     def _wishes(self) -> Iterator[tuple[FleetKey, int, Piece, Sweep]]:
         for method, learners in METHODS.items():
             base = FleetKey(self.benchmark, method, self.base_runs, learners)
-            for piece in get_args(Piece):
-                yield base, SECOND, piece, "pieces"
             for task in self.tasks:
                 for piece in self.task_pieces:
                     yield base, task, piece, "tasks"
@@ -78,6 +77,8 @@ class Extent:
             if learners > 1:
                 for several in self.learners:
                     yield base._replace(learners=several), SECOND, "step", "learners"
+            for piece in get_args(Piece):
+                yield base, SECOND, piece, "pieces"
 
 
 CIFAR, DIGITS = "r-cifar-100", "digits"

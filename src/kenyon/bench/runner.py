@@ -94,14 +94,20 @@ def _measure_fleet(
         for point in points:
             with memory.watched():
                 subject.begin(point.task - 1)
-            for piece in point.pieces:
+            for piece, compared in point.pieces:
                 late = time.monotonic() > hurry
                 how = effort(device, fleet.benchmark, quick=result.quick, late=late)
-                result.records.append(_measure(point, piece, subject, memory, result.ceilings, how))
+                result.records.append(_measure(point, piece, compared, subject, memory, result.ceilings, how))
 
 
 def _measure(
-    point: Point, piece: Piece, subject: Subject, memory: PeakMemory, ceilings: Ceilings, how: Effort
+    point: Point,
+    piece: Piece,
+    compared: bool,
+    subject: Subject,
+    memory: PeakMemory,
+    ceilings: Ceilings,
+    how: Effort,
 ) -> Record:
     device, work = memory.device, subject.pieces[piece]
     clock = Clock(device)
@@ -110,7 +116,7 @@ def _measure(
             clock(work)
     per_call = subject.steps if piece == "step" else 1  # a call trains a whole epoch
     # Compared at equal precision too, where the library's is not float32.
-    precisions = dict.fromkeys((torch.float32, subject.dtype)) if "pieces" in point.pieces[piece] else {}
+    precisions = dict.fromkeys((torch.float32, subject.dtype)) if compared else {}
     rivals = {p: Plain(subject.config, subject.streams[0], point.task - 1, device, p) for p in precisions}
     for rival in rivals.values():
         rival.take(subject.state(0))
@@ -123,7 +129,7 @@ def _measure(
         width=subject.config.architecture.width,
         task=point.task,
         piece=piece,
-        sweeps=point.pieces[piece],
+        sweeps=point.pieces[piece, compared],
         ms=_milliseconds(own, per_call),
         images=subject.images(piece),
         least=least,

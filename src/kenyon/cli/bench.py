@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -26,11 +27,14 @@ def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None
     check_writable(path)
     told = Console(stderr=True)
     result, interrupted = new_result(chosen, quick=quick), False
-    with BenchProgress(told) as progress:
-        try:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be asked to end is like Ctrl-C
+    try:
+        with BenchProgress(told) as progress:
             run_bench(extents(chosen, quick=quick), chosen, result, progress)
-        except KeyboardInterrupt:
-            interrupted = True
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
     _report(result, path, told, as_json=as_json)
     if interrupted:
         sys.exit(130)
