@@ -8,8 +8,8 @@ Tasks are those of R-CIFAR-100. Both train the six-convolution network with one 
 
 - Fisher information. Avalanche squares the gradient of a training batch, without dropout, and sums over tasks (mode
   online, decay 1). Kenyon's published variant squares that of a batch of 20, with dropout; here it sums over tasks
-  too. Where samples are independent a batch of B gives 1/B of a sample's square, and Avalanche's penalty has no factor
-  1/2: so its lambda here is lambda_SP * 256 / (2 * 20).
+  too. Where samples are independent a batch of B gives 1/B of a sample's square, and Avalanche's penalty has no
+  factor 1/2: so its lambda here is lambda_SP * 256 / (2 * 20).
 - Kenyon also validates every epoch, drops the learning rate and keeps the best weights. That time is in its figures.
 - Avalanche trains one run after another; Kenyon all seeds at once.
 
