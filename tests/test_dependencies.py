@@ -13,7 +13,7 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "threads"}
 DATA = BASE | {"data", "streams"}
 ALLOWED = {
     "errors": set(),
@@ -22,6 +22,7 @@ ALLOWED = {
     "random": {"hashing"},
     "passes": set(),
     "forces": set(),
+    "threads": set(),
     "metrics": {"errors"},
     "data": BASE,
     "streams": BASE | {"data"},

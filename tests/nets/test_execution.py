@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.nets import Net
+from kenyon.nets.apart import cut
 from kenyon.nets.execution import General
+from kenyon.threads import cpu_threads
 from tests.nets.by_hand import CASES, executions, gradient, head, images, make, mixed
 
 
@@ -80,6 +82,35 @@ def test_dropout_equals_masks_by_hand(kind: str, width: int, K: int) -> None:
         torch.testing.assert_close(gradient(row, ours), expected, rtol=1e-9, atol=1e-11)
     without = net.forward(row, x, head(0)).logits
     assert not torch.allclose(without, together)
+
+
+@pytest.mark.parametrize(
+    ("kind", "width", "K", "batch"), [("cifar", 4, 1, 43), ("cifar", 2, 3, 7), ("digits", 5, 2, 300)]
+)
+def test_parts_of_a_batch_equal_the_whole(kind: str, width: int, K: int, batch: int) -> None:
+    """Computed in parts: values and gradients as by hand, and the same bits on any number of cores."""
+    net, hand = make(kind, width, K)
+    net.execute = executions(net, kind)["looped"]  # type: ignore[assignment]
+    assert len(cut(batch, K)) > K or batch < 20
+    row, x = net.initial([5])[0].double(), images(kind, batch)
+
+    def ours(leaf: Tensor) -> Tensor:
+        return mixed(net.forward(leaf, x, head(1)).logits)
+
+    found = {}
+    for cores in (1, 2, 3):
+        with cpu_threads(cores):
+            found[cores] = gradient(row, ours)
+    expected = gradient(row, lambda leaf: mixed(hand.logits(leaf, x, 1)[0]))
+    torch.testing.assert_close(found[1], expected, rtol=1e-9, atol=1e-10)
+    assert torch.equal(found[1], found[2]) and torch.equal(found[1], found[3])
+
+
+def test_an_error_in_a_part_reaches_the_caller() -> None:
+    net, _ = make("cifar", 2, 2)
+    net.execute = executions(net, "cifar")["looped"]  # type: ignore[assignment]
+    with cpu_threads(2), pytest.raises(RuntimeError, match="expected input"):
+        net.forward(net.initial([5])[0].double(), images("cifar", 30)[:, :2], head(0))
 
 
 def test_general_dropout_is_a_function_of_the_noise() -> None:

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
+from kenyon.threads import cpu_threads
 from kenyon.train import Trainer, Training
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
@@ -38,6 +40,47 @@ def test_runs_with_unequal_validation_sets_equal_runs_alone() -> None:
     together = trained("ewc", streams, training)
     for run, stream in enumerate(streams):
         assert_same(together, run, trained("ewc", [stream], training))
+
+
+def convolutional() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 12, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.25),
+        nn.Conv2d(12, 20, 3),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(80, 30),
+        nn.Tanh(),
+        nn.Dropout(0.5),
+    )
+
+
+@pytest.mark.parametrize("name", ["ewc", "caf-ewc", "ewc-af2"])
+def test_cores_and_runs_beside_it_change_no_bit_of_a_run(name: str) -> None:
+    """Whether one core computes or several, and which run is computed when."""
+    training = Training(epochs=2, batch=48, rate=5e-3, patience=1)
+    streams = [hand_stream([90, 61], seed=seed) for seed in range(3)]
+    alone = [trained(name, [stream], training, backbone=convolutional()) for stream in streams]
+    for cores in (2, 3):
+        with cpu_threads(cores):
+            together = trained(name, streams, training, backbone=convolutional())
+            lonely = trained(name, streams[:1], training, backbone=convolutional())
+        for run, expected in enumerate(alone):
+            assert_same(together, run, expected)
+        assert_same(lonely, 0, alone[0])
+
+
+def test_networks_with_a_generator_of_their_own_take_turns() -> None:
+    """Dropout2d draws from PyTorch's one generator, which several threads would share."""
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout2d(0.5), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8))
+    streams = [hand_stream([40, 30], seed=seed) for seed in range(2)]
+    with cpu_threads(2):
+        alone = [trained("ewc", [stream], backbone=backbone) for stream in streams]
+        together = trained("ewc", streams, backbone=backbone)
+    for run, expected in enumerate(alone):
+        assert_same(together, run, expected)
 
 
 def test_strengths_may_differ_between_runs() -> None:

@@ -19,8 +19,8 @@ from kenyon.experiments.store import PointFolder
 from kenyon.methods import Method, find_method
 from kenyon.nets import Net
 from kenyon.streams import Source
+from kenyon.threads import cpu_threads
 from kenyon.train import Trainer
-from kenyon.train.device import cpu_threads
 from kenyon.train.state import load_state, save_state, write_atomically
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned

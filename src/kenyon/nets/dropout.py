@@ -33,6 +33,7 @@ class DropoutSite:
 
     probability: float
     shape: tuple[int, ...]  # of one sample: (H, W, padded(K * C)) or (padded(K * F),)
+    channels: int  # of one learner: C or F
 
     @property
     def threshold(self) -> int:
@@ -52,7 +53,7 @@ def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners:
         if isinstance(layer, nn.Dropout):
             if round(layer.p * 256) >= 256:
                 raise ConfigError(f"Dropout of {layer.p} leaves nothing. Choose a probability below 1.")
-            sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1]))))
+            sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1])), x.shape[1]))
         else:
             x = layer(x)
     return tuple(sites)

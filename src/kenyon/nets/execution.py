@@ -1,6 +1,6 @@
 """How K learners of one backbone are computed. One definition, several executions, equal results.
 
-    looped   one learner after another, channels_last: fastest for convolutions on a few CPU cores
+    looped   every learner and a few samples at a time, side by side on the cores of a CPU (see `apart`)
     stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
              convolution with its channels padded for the tensor cores. Fastest on a GPU and for dense networks.
     general  any nn.Module, one learner after another through torch.func
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets import fused
+from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size, padded
 
 Params = dict[str, Tensor]
@@ -44,6 +45,7 @@ _PARTING = (nn.Conv2d, nn.Linear, nn.Flatten)
 
 class Execution(Protocol):
     capturable: bool  # whether a CUDA graph may hold it
+    threads: bool  # whether a CPU may compute several runs at the same time
     input_channels: int | None  # images should come with this many channels, the last ones empty; None: as they are
 
     def noise_size(self, batch: int) -> int:
@@ -104,6 +106,7 @@ class Sequential:
     """What looped and stacked execution share: the layers by name, and where dropout acts."""
 
     capturable = True
+    threads = True
     input_channels: int | None = None
 
     def __init__(
@@ -144,26 +147,46 @@ class Sequential:
 
 
 class Looped(Sequential):
+    def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
+        super().__init__(backbone, shape, learners, folds=True)
+
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         pieces = self.bytes_of(noise, len(images))
-        return torch.stack([self._learner(params, k, images, pieces) for k in range(self.learners)])
+
+        def features(part: Part, mine: Params) -> Tensor:
+            some = part.samples
+            return self._learner(mine, part.learner, images[some], [p if p is None else p[some] for p in pieces])
+
+        return apart(features, params, len(images), self.learners)
 
     def _learner(self, params: Params, k: int, x: Tensor, pieces: list[Tensor | None]) -> Tensor:
         for step in self.steps:
             name, layer = step.name, step.layer
+            keep = None
+            if step.site is not None and (piece := pieces[step.number]) is not None:
+                keep = self._kept(step.site, piece, k, x.dtype)
             if isinstance(layer, nn.Conv2d):
-                w, b = params[f"{name}.weight"][k], _bias(params, name, k)
+                w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
+                if step.pool:  # before ReLU and dropout: the numbers are the same, and fewer
+                    x = F.max_pool2d(x, 2)
+                if keep is not None:
+                    x = x.mul_(keep)
+                if step.relu:
+                    x = x.relu_()
             elif isinstance(layer, nn.Linear):
-                x = F.linear(x, params[f"{name}.weight"][k], _bias(params, name, k))
+                x = F.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
             elif step.site is not None:
-                if (piece := pieces[step.number]) is not None:
-                    channels = x.shape[1]
-                    keep = piece[..., k * channels : (k + 1) * channels] >= step.site.threshold
-                    x = x * (keep.movedim(-1, 1) if x.ndim == 4 else keep) * step.site.scale
+                x = x if keep is None else x * keep
             else:
                 x = layer(x)
         return x
+
+    def _kept(self, site: DropoutSite, piece: Tensor, k: int, dtype: torch.dtype) -> Tensor:
+        """What learner k's units are multiplied by: the scale, or 0."""
+        mine = piece[..., k * site.channels : (k + 1) * site.channels]
+        keep = (mine >= site.threshold).to(dtype).mul_(site.scale)
+        return keep.movedim(-1, 1) if keep.ndim == 4 else keep
 
 
 class Stacked(Sequential):
@@ -236,6 +259,7 @@ class General:
     """Any module without buffers. Dropout inside it draws from PyTorch's generator, seeded for run and step."""
 
     capturable = False
+    threads = False  # there is one generator for all
     input_channels: int | None = None
 
     def __init__(self, backbone: nn.Module, learners: int) -> None:
@@ -276,11 +300,6 @@ def _halves(layer: nn.Module) -> bool:
 
 def _idle(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Dropout) and round(layer.p * 256) == 0
-
-
-def _bias(params: Params, name: str, k: int) -> Tensor | None:
-    bias = params.get(f"{name}.bias")
-    return None if bias is None else bias[k]
 
 
 def _shared_kernel(w: Tensor, inputs: int) -> Tensor:

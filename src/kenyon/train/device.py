@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 
 from kenyon.errors import ConfigError
+from kenyon.threads import side_by_side
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -24,40 +24,33 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-@contextmanager
-def cpu_threads(count: int | None) -> Iterator[None]:
-    """Let PyTorch use so many CPU threads for a while; None leaves it as it is."""
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 Runs = int | slice  # one run, or all of a fleet
 
 
 class Lanes:
-    """Does a piece of work for every run: one after another on a CPU, each in a stream of its own on a GPU, or all at
-    once where the network computes them together.
+    """Does a piece of work for every run: side by side on the cores of a CPU, each in a stream of its own on a GPU,
+    or all at once where the network computes them together.
 
-    A lane's work must leave its results in tensors that exist already, so that no memory changes lanes.
+    A lane's work must leave its results in tensors that exist already, so that no memory changes lanes. On a CPU it
+    may call for `side_by_side` in turn.
     """
 
-    def __init__(self, device: torch.device, runs: int, *, together: bool = False) -> None:
-        self.together = together
+    def __init__(self, device: torch.device, runs: int, *, together: bool = False, threads: bool = False) -> None:
+        """`threads`: whether several threads of a CPU may work at the same time; if not, run after run."""
+        self.together, self.threads = together, threads
         self.streams = [torch.cuda.Stream(device) for _ in range(runs)] if device.type == "cuda" else []
 
-    def each(self, runs: Iterable[int], work: Callable[[Runs], None]) -> None:
+    def each(self, runs: Sequence[int], work: Callable[[Runs], None]) -> None:
         """Runs left out have come to their end; together they are computed along, and what they give is not used."""
         if self.together:
             work(slice(None))
             return
         if not self.streams:
-            for run in runs:
-                work(run)
+            if self.threads:
+                side_by_side(work, runs)
+            else:
+                for run in runs:
+                    work(run)
             return
         main = torch.cuda.current_stream()
         used = []

@@ -75,7 +75,7 @@ class Trainer:
 
         # Work space: rebuilt at will, never saved.
         joint = method.schedule == "joint"
-        self.lanes = Lanes(self.device, R, together=net.together)
+        self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, self.phases) for part in ("train", "validation"))
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
