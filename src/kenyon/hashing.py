@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +19,15 @@ BLOCK = 2048
 
 
 def mix32(x: Tensor) -> Tensor:
-    """A bijection of 32-bit words with good avalanche; int32 products wrap alike on every device."""
+    """A bijection of 32-bit words with good avalanche; products wrap alike on every device."""
+    if x.device.type == "cpu" and x.numel():  # in NumPy: a fifth of the time for a few words, half for many
+        words: Any = x.numpy().view(np.uint32)
+        words = words ^ (words >> 16)
+        words *= 0x7FEB352D
+        words ^= words >> 15
+        words *= 0x846CA68B
+        words ^= words >> 16
+        return torch.from_numpy(words.view(np.int32))
     x = x.bitwise_xor((x >> 16).bitwise_and_(0xFFFF)).mul_(0x7FEB352D)
     x = x.bitwise_xor_((x >> 15).bitwise_and_(0x1FFFF)).mul_(0x846CA68B - (1 << 32))
     return x.bitwise_xor_((x >> 16).bitwise_and_(0xFFFF))
