@@ -49,3 +49,22 @@ def gradient(row: Tensor, value: Callable[[Tensor], Tensor]) -> Tensor:
 def mixed(*outputs: Tensor) -> Tensor:
     """A scalar that depends on every entry in its own way."""
     return sum(((torch.arange(o.numel()).view_as(o) % 7 - 2.5) * o + 0.1 * o.square()).sum() for o in outputs)
+
+
+def keep_factors(net: Net, noise: Tensor, batch: int, kind: str, width: int) -> list[list[Tensor]]:
+    """Masks by hand: a site's bytes are (B, H, W, K C rounded up to 16); 64 of 256 byte values drop a quarter."""
+    if kind == "cifar":
+        sites = [(16, 16, width, 64), (8, 8, 2 * width, 64), (4, 4, 4 * width, 64), (1, 1, 256, 128)]
+    else:
+        sites = [(1, 1, width, 64), (1, 1, 128, 128)]
+    K, start = net.learners, 0
+    keep: list[list[Tensor]] = [[] for _ in range(K)]
+    for h, w, channels, dropped in sites:
+        wide = (K * channels + 15) // 16 * 16
+        block = noise[start : start + batch * h * w * wide].view(batch, h, w, wide)
+        start += block.numel()
+        for k in range(K):
+            mine = (block[..., k * channels : (k + 1) * channels] >= dropped).permute(0, 3, 1, 2).double()
+            keep[k].append((mine * 256 / (256 - dropped)) if h > 1 else (mine.flatten(1) * 256 / (256 - dropped)))
+    assert start == len(noise)
+    return keep

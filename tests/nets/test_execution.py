@@ -10,7 +10,7 @@ from kenyon.nets import Net
 from kenyon.nets.apart import cut
 from kenyon.nets.execution import General
 from kenyon.threads import cpu_threads
-from tests.nets.by_hand import CASES, executions, gradient, head, images, make, mixed
+from tests.nets.by_hand import CASES, executions, gradient, head, images, keep_factors, make, mixed
 
 
 @pytest.mark.parametrize(("kind", "width", "K"), CASES)
@@ -36,25 +36,6 @@ def test_evaluation_equals_learners_by_hand(kind: str, width: int, K: int, how: 
     expected = gradient(row, lambda leaf: mixed(*hand.logits(leaf, x, 1)))
     assert all(part.any() for name, part in hand.cut(expected).items() if K < 2 or "head" in name)
     torch.testing.assert_close(gradient(row, ours), expected, rtol=1e-9, atol=1e-11)
-
-
-def keep_factors(net: Net, noise: Tensor, batch: int, kind: str, width: int) -> list[list[Tensor]]:
-    """Masks by hand: a site's bytes are (B, H, W, K C rounded up to 16); 64 of 256 byte values drop a quarter."""
-    if kind == "cifar":
-        sites = [(16, 16, width, 64), (8, 8, 2 * width, 64), (4, 4, 4 * width, 64), (1, 1, 256, 128)]
-    else:
-        sites = [(1, 1, width, 64), (1, 1, 128, 128)]
-    K, start = net.learners, 0
-    keep: list[list[Tensor]] = [[] for _ in range(K)]
-    for h, w, channels, dropped in sites:
-        wide = (K * channels + 15) // 16 * 16
-        block = noise[start : start + batch * h * w * wide].view(batch, h, w, wide)
-        start += block.numel()
-        for k in range(K):
-            mine = (block[..., k * channels : (k + 1) * channels] >= dropped).permute(0, 3, 1, 2).double()
-            keep[k].append((mine * 256 / (256 - dropped)) if h > 1 else (mine.flatten(1) * 256 / (256 - dropped)))
-    assert start == len(noise)
-    return keep
 
 
 @pytest.mark.parametrize(("kind", "width", "K"), CASES)

@@ -25,7 +25,7 @@ from kenyon.experiments.config import configure
 from kenyon.importance import GradientImportance
 from kenyon.methods import find_method
 from kenyon.streams import Source
-from kenyon.train.device import cpu_threads
+from kenyon.threads import cpu_threads
 from kenyon.version import __version__
 
 

@@ -59,7 +59,7 @@ class Subject:
     @property
     def small(self) -> bool:
         """Whether the network is so small that it loses more to waking CPU threads than it gains from them."""
-        return not any(isinstance(part, torch.nn.Conv2d) for part in self.trainer.net.backbone.modules())
+        return self.trainer.net.small
 
     @property
     def dtype(self) -> torch.dtype:

@@ -105,9 +105,7 @@ def train_crew(
             due = time.monotonic() + max(SAVE_EVERY, REST * took)
         return stopping
 
-    # Dense networks this small lose more to waking threads than they gain from them.
-    small = not any(isinstance(part, torch.nn.Conv2d) for part in trainer.net.backbone.modules())
-    with cpu_threads(1 if small else None):
+    with cpu_threads(1 if trainer.net.small else None):
         trainer.run(watch)
     progress.fleet_ends(at.seconds)
     _keep(trainer, cells, out)

@@ -2,8 +2,9 @@
 
     looped   every learner and a few samples at a time, side by side on the cores of a CPU (see `apart`)
     stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
-             convolution with its channels padded for the tensor cores. Fastest on a GPU and for dense networks.
+             convolution with its channels padded for the tensor cores. For a GPU.
     general  any nn.Module, one learner after another through torch.func
+    dense    all runs at once, for small dense networks on a CPU: see `dense`
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
 
 Each of the first three maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to
@@ -81,8 +82,7 @@ def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int,
     if not known_layers(backbone):
         return General(backbone, learners)
     assert isinstance(backbone, nn.Sequential)
-    convolutional = any(isinstance(layer, nn.Conv2d) for layer in backbone)
-    if convolutional and device.type == "cpu":
+    if device.type == "cpu":
         return Looped(backbone, shape, learners)
     stacked = Stacked(backbone, shape, learners)
     if device.type == "cuda" and isinstance(backbone[0], nn.Conv2d):
@@ -203,7 +203,9 @@ class Stacked(Sequential):
                 x, channels = self._convolution(step, layer, params, x, shared, pieces), layer.out_channels
                 shared = False
             elif isinstance(layer, nn.Flatten):
-                if shared:
+                if x.ndim == 3:
+                    pass  # behind a dense layer there is nothing left to flatten
+                elif shared:
                     x = x[:, :channels].flatten(1).expand(K, -1, -1)
                 else:  # (B, padded(K*C), H, W) -> (K, B, C*H*W), each learner's features in PyTorch's own order
                     x = x[:, : K * channels].unflatten(1, (K, channels)).transpose(0, 1).flatten(2)

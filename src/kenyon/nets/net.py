@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from kenyon.errors import ConfigError
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
+from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.layout import Layout
 from kenyon.nets.tiled import Tiled, tiled
@@ -80,7 +81,8 @@ class Net:
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         self.layout = Layout(protected, {**heads, **self.learned})
         fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
-        self.execute = fast or choose_execution(self.backbone, input_shape, learners, self.device)
+        small = dense(self.backbone, input_shape, learners, self.device)
+        self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
@@ -109,8 +111,13 @@ class Net:
 
     @property
     def together(self) -> bool:
-        """Whether `forward` takes all runs at once instead of one."""
-        return isinstance(self.execute, Tiled)
+        """Whether `forward` takes all runs at once."""
+        return isinstance(self.execute, (Tiled, Dense))
+
+    @property
+    def small(self) -> bool:
+        """Whether a CPU loses more to waking threads than it gains from them."""
+        return isinstance(self.execute, Dense)
 
     @property
     def parameter_count(self) -> int:
@@ -162,8 +169,9 @@ class Net:
         """Predictions for a batch, of one run or of all.
 
         One run: `row` (P,), `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs, where they are
-        computed together: `row` (R, P), `images` by reference, the `noise` of the step. `heads` (n,) are the tasks
-        whose heads are in use and `member` (..., B) which of them each sample belongs to (None when there is one).
+        computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the step. `heads`
+        (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample belongs to (None
+        when there is one).
         """
         views = self.layout.views(row)
         f = self._features(row, images, noise, views)  # (..., K, B, F)
@@ -175,7 +183,7 @@ class Net:
         weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
         bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)
-        if self.together and member is None:
+        if row.ndim == 2 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
 
         def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
@@ -218,10 +226,14 @@ class Net:
         if isinstance(self.execute, Tiled):
             assert isinstance(images, Pictures) and not isinstance(noise, Tensor)
             return self.execute.all_runs(row, views or self.layout.views(row), images, noise).to(row.dtype)
-        assert isinstance(images, Tensor) and not isinstance(noise, Noise)
+        assert isinstance(images, Tensor)
         if views is None or self.dtype != row.dtype:
             views = self.layout.views(row.to(self.dtype))
         params = {name: views[name] for name in self.backbone_names}
+        if isinstance(self.execute, Dense) and row.ndim == 2:
+            assert not isinstance(noise, Tensor)
+            return self.execute.all_runs(params, images.to(self.dtype), noise).to(row.dtype)
+        assert not isinstance(noise, Noise)
         return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
 
 

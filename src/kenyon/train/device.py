@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kenyon.errors import ConfigError
-from kenyon.threads import side_by_side
+from kenyon.threads import cpu_threads, side_by_side
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -43,7 +43,8 @@ class Lanes:
     def each(self, runs: Sequence[int], work: Callable[[Runs], None]) -> None:
         """Runs left out have come to their end; together they are computed along, and what they give is not used."""
         if self.together:
-            work(slice(None))
+            with cpu_threads(None if self.streams else 1):
+                work(slice(None))
             return
         if not self.streams:
             if self.threads:

@@ -28,7 +28,8 @@ class Evaluation:
 def evaluate(net: Net, theta: Tensor, fleet: Fleet, lanes: Lanes, runs: Sequence[int]) -> Evaluation:
     """All tasks of the streams, also those not learned yet. Runs left out have no numbers (NaN)."""
     R, T, K = len(fleet), fleet.tasks, net.learners
-    samples = fleet.samples("test", range(T))
+    # In whole chunks: all runs at once, sums have as many terms whatever the largest has to be tested on.
+    samples = fleet.samples("test", range(T), multiple=CHUNK)
     heads = torch.arange(T, device=fleet.device)
     # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
     found = torch.full((R, T, 3 + K), torch.nan, device=fleet.device)

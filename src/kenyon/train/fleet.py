@@ -30,8 +30,16 @@ class Samples:
 
 
 class Fleet:
-    def __init__(self, streams: Sequence[Stream], device: torch.device, channels: int | None = None) -> None:
-        """`channels` pads images with empty channels up to that number, for the sake of alignment."""
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        device: torch.device,
+        channels: int | None = None,
+        *,
+        by_reference: bool = True,
+    ) -> None:
+        """`channels` pads images with empty channels up to that number, for the sake of alignment; `by_reference`:
+        whether images of all runs at once are given as places in their pools."""
         first = streams[0]
         for stream in streams[1:]:
             if stream.class_counts != first.class_counts or stream.input_shape != first.input_shape:
@@ -49,6 +57,7 @@ class Fleet:
             if id(pool) not in pools:
                 pools[id(pool)] = F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
         self.pools = [pools[id(stream.tasks[0].train.pool)] for stream in streams]  # (N, H, W, C) each
+        self.one_pool, self.by_reference = len(pools) == 1, by_reference
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
         self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
         self.shift = F.pad(-mean / std, (0, pad)).to(device)
@@ -60,20 +69,26 @@ class Fleet:
 
     def images(self, run: Runs, index: Tensor) -> Tensor | Pictures:
         """One run's images at index (B,), normalised, (B, C, H, W) in channels_last memory; those of all runs at
-        index (R, B) by reference."""
+        index (R, B) likewise, or by reference."""
         if isinstance(run, slice):
-            return Pictures(self.addresses, index, self.gains, self.shifts)
-        pixels = self.pools[run].index_select(0, index).to(torch.float32)
-        return torch.addcmul(self.shift, pixels, self.scale).permute(0, 3, 1, 2)
+            if self.by_reference:
+                return Pictures(self.addresses, index, self.gains, self.shifts)
+            if self.one_pool:
+                pixels = self.pools[0].index_select(0, index.flatten()).unflatten(0, index.shape)
+            else:
+                pixels = torch.stack([pool.index_select(0, i) for pool, i in zip(self.pools, index, strict=True)])
+        else:
+            pixels = self.pools[run].index_select(0, index)
+        return torch.addcmul(self.shift, pixels.to(torch.float32), self.scale).movedim(-1, -3)
 
-    def samples(self, part: str, tasks: Sequence[int]) -> Samples:
-        """`part` of the given tasks (positions in the streams), for all runs."""
+    def samples(self, part: str, tasks: Sequence[int], *, multiple: int = 1) -> Samples:
+        """`part` of the given tasks (positions in the streams), for all runs, padded to a multiple."""
         rows: list[tuple[Tensor, Tensor, Tensor]] = []
         for stream in self.streams:
             splits: list[Split] = [getattr(stream.tasks[t], part) for t in tasks]
             member = torch.cat([torch.full((len(s),), i) for i, s in enumerate(splits)])
             rows.append((torch.cat([s.index for s in splits]), torch.cat([s.labels for s in splits]), member))
-        width = max(len(row[0]) for row in rows)
+        width = -(-max(len(row[0]) for row in rows) // multiple) * multiple
 
         def stack(column: int) -> Tensor:
             return torch.stack([F.pad(row[column], (0, width - len(row[column]))) for row in rows]).to(self.device)
@@ -112,7 +127,7 @@ class Loader:
         self.index, self.labels, self.member = (
             torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
-        self.valid = torch.zeros(R, S, batch, device=fleet.device)
+        self.valid, self.weight = (torch.zeros(R, S, batch, device=fleet.device) for _ in range(2))
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
 
@@ -133,6 +148,7 @@ class Loader:
         ):
             buffer.copy_(values.gather(1, pick).mul_(there).view_as(buffer))
         self.valid.copy_(there.view_as(self.valid))
+        self.weight.copy_(self.valid / self.valid.sum(-1, keepdim=True).clamp(min=1))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
@@ -161,16 +177,18 @@ class Loader:
     def batch(self, run: Runs, step: int | None = None) -> Batch:
         """The batch of a run, or of all, at the given step or that the counter stands at."""
 
+        if step is None and self.fleet.device.type == "cpu":
+            step = int(self.step)
+
         def now(buffer: Tensor) -> Tensor:
             if step is None:
                 return buffer[run].index_select(-2, self.step).squeeze(-2)
             return buffer[run, step].contiguous()
 
-        valid = now(self.valid)
         return Batch(
             images=self.fleet.images(run, now(self.index)),
             labels=now(self.labels),
-            valid=valid,
-            weight=valid / valid.sum(-1, keepdim=True).clamp(min=1),
+            valid=now(self.valid),
+            weight=now(self.weight),
             member=now(self.member) if self.joint else None,
         )

@@ -52,7 +52,7 @@ class Trainer:
         self.device = net.device
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
-        self.fleet = Fleet(streams, net.device, net.execute.input_channels)
+        self.fleet = Fleet(streams, net.device, net.execute.input_channels, by_reference=not net.small)
         R, P, Pp = len(streams), net.layout.size, net.layout.protected
         tasks = range(self.fleet.tasks)
         self.phases: list[tuple[int, ...]] = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
@@ -82,7 +82,7 @@ class Trainer:
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         sizes = {importance.batch for importance in self._measured()}
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
-        self.at_once = max(1, STACKED // R) if net.together else 1
+        self.at_once = max(1, STACKED // R) if net.together and not net.small else 1
         self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint, together=self.at_once) for n in sizes}
         self.gradient, self.loss, self.validation_loss = zeros(R, P), zeros(R), zeros(R)
         self.estimate, self.train_sizes = zeros(R, Pp), zeros(R)
