@@ -128,7 +128,7 @@ class Tiled(Sequential):
         drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
         for step, relu, site in self.dense:
             weight, bias = views[f"{step.name}.weight"], views[f"{step.name}.bias"]
-            x = Dense.apply(x.to(torch.bfloat16), weight, bias)  # type: ignore[no-untyped-call]
+            x = DenseLayer.apply(x.to(torch.bfloat16), weight, bias)  # type: ignore[no-untyped-call]
             if relu:
                 x = relu_dropout(x, noise, site, drawn)
                 drawn += x.shape[2] * prod(site.shape) if site is not None else 0
@@ -141,7 +141,7 @@ class Tiled(Sequential):
         return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
 
 
-class Dense(torch.autograd.Function):
+class DenseLayer(torch.autograd.Function):
     """x (R, K, B, I) bfloat16 by weights (R, K, O, I) and biases (R, K, O) float32.
 
     Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -22,6 +23,13 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError("PyTorch sees no CUDA device here. Use --device cpu, or install a CUDA build of PyTorch.")
     return device
+
+
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
+    """Make a GPU the current one: kernels and graphs go to the current GPU, whatever their tensors say."""
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        yield
 
 
 Runs = int | slice  # one run, or all of a fleet

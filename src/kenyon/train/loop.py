@@ -1,6 +1,6 @@
 """The training loop: a fleet of runs learns its phases one after another.
 
-Read `Trainer.run` from top to bottom. Everything it changes is a tensor with a leading run axis that stays in
+Read `Trainer._run` from top to bottom. Everything it changes is a tensor with a leading run axis that stays in
 place (so that steps can be captured as CUDA graphs and states saved whole); every random number is a function
 of (seed, purpose, phase, epoch, step). Nothing else decides a result.
 """
@@ -22,7 +22,7 @@ from kenyon.penalties import Predictions, Weights, strength_of
 from kenyon.random import Noise, Purpose, key, normal, shuffled
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
-from kenyon.train.device import Captured, Lanes, Runs
+from kenyon.train.device import Captured, Lanes, Runs, on_device
 from kenyon.train.evaluate import evaluate
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
@@ -100,6 +100,10 @@ class Trainer:
 
     def run(self, watch: Watcher | None = None) -> Position:
         """Train from the present position to the end."""
+        with on_device(self.device):
+            return self._run(watch)
+
+    def _run(self, watch: Watcher | None) -> Position:
         at = self.position
         while at.phase < len(self.phases) and self.live:
             self._enter_phase()
