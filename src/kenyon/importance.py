@@ -8,8 +8,8 @@ Gradient importances are measured once, on the training data of the finished tas
     mas                  20  sum of the logits' L2 norms      absolute value  1/N    on
 
 The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
-scale is about 1/20 of the exact one; the published lambdas belong to it. Synaptic intelligence is
-measured along the way instead: the loop sums -gradient * change over all steps of the task.
+scale is about 1/20 of the exact one; the published lambdas belong to it. Importances that are measured along the
+way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
 tasks before, or as a plain sum (the paper's equation).
@@ -58,6 +58,7 @@ class GradientImportance:
     numerator: float
     dropout: bool
     accumulate: Accumulate
+    whole: bool = False  # the gradient of the whole training loss with its penalties, instead of the objective's
 
     def __post_init__(self) -> None:
         if self.accumulate not in get_args(Accumulate):
@@ -65,21 +66,6 @@ class GradientImportance:
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
-
-
-@dataclass(frozen=True)
-class PathImportance:
-    """Synaptic intelligence: path integral / (total change^2 + damping), summed over tasks."""
-
-    name: str = "si"
-    damping: float = 0.01
-    accumulate: Accumulate = "sum"
-
-    def estimate(self, path: Tensor, change: Tensor) -> Tensor:
-        return path / (change.square() + self.damping)
-
-
-Importance = GradientImportance | PathImportance
 
 
 def fisher_published(accumulate: Accumulate = "average") -> GradientImportance:
@@ -92,10 +78,6 @@ def fisher_exact(accumulate: Accumulate = "sum") -> GradientImportance:
 
 def mas(accumulate: Accumulate = "sum") -> GradientImportance:
     return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
-
-
-def si() -> PathImportance:
-    return PathImportance()
 
 
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:

@@ -12,18 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.importance import (
-    Accumulate,
-    Importance,
-    fisher_exact,
-    fisher_published,
-)
-from kenyon.importance import (
-    mas as mas_importance,
-)
-from kenyon.importance import (
-    si as si_importance,
-)
+from kenyon.hooks import Mechanism
+from kenyon.importance import Accumulate, fisher_exact, fisher_published
+from kenyon.importance import mas as mas_importance
+from kenyon.mechanisms import ExpandedNetwork
 from kenyon.penalties import (
     ActiveForgetting1,
     ActiveForgetting2,
@@ -33,6 +25,9 @@ from kenyon.penalties import (
     StabilityProtection,
     Strength,
 )
+from kenyon.stages import LEARN, Stage
+from kenyon.tracked import Importance
+from kenyon.tracked import si as si_importance
 
 Fisher = Literal["published", "exact"]
 Adapt = Literal["adaptive", "uniform"]
@@ -45,14 +40,11 @@ class Method:
 
     importance: Importance | None = None
     penalties: tuple[Penalty, ...] = ()
+    mechanisms: tuple[Mechanism, ...] = ()
+    stages: tuple[Stage, ...] = (LEARN,)  # one after another for every task
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
     schedule: Literal["sequential", "joint", "restart"] = "sequential"
-
-    @property
-    def expands(self) -> bool:
-        """Whether a second network learns each task alone (AF-2)."""
-        return any(isinstance(p, ActiveForgetting2) for p in self.penalties)
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
@@ -201,7 +193,8 @@ def ewc_af2(
     lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    return Method(_fisher(fisher, accumulate), penalties, (ExpandedNetwork(),))
 
 
 @method
@@ -213,7 +206,8 @@ def mas_af1(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "
 @method
 def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
     """MAS with active forgetting AF-2."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af)))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    return Method(mas_importance(accumulate), penalties, (ExpandedNetwork(),))
 
 
 @method

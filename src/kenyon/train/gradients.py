@@ -23,6 +23,7 @@ def data_gradients(
     heads: Tensor,
     loss: RunLoss,
     *,
+    forward: Callable[..., Outputs],
     lanes: Lanes,
     runs: Sequence[int],
     noise: Noise | None,
@@ -31,6 +32,8 @@ def data_gradients(
     value: Tensor,
 ) -> Tensor:
     """The loss of each run on its current batch into `value` (R,), its gradient (R, P), perhaps in `gradient`.
+
+    `forward` is Net.forward, or something in its place.
 
     `noise` is for dropout, of all steps of this pass; None turns dropout off. Runs share nothing, so that a run's
     numbers are the same whoever trains beside it.
@@ -46,7 +49,7 @@ def data_gradients(
         row = theta[run].detach().requires_grad_()
         with torch.enable_grad():
             mine = noise if drawn is None else drawn[run]
-            outputs = net.forward(row, batch.images, heads, batch.member, noise=mine, own=own)
+            outputs = forward(net, row, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, row, outputs, batch)
         found = torch.autograd.grad(result.sum(), row)[0]
         if isinstance(run, slice):
