@@ -66,7 +66,7 @@ def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.Monke
     for stacked in (1, 6):
         monkeypatch.setattr("kenyon.train.engine.STACKED", stacked)
         t = trainer(together=True)
-        assert t.at_once == max(1, stacked // 2)
+        assert t.engine.at_once == max(1, stacked // 2)
         t._enter_phase()
         t._begin_phase()
         assert t.method.importance is not None
