@@ -17,7 +17,7 @@ from tests.train.fleets import HYPER, method
 def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training: Training) -> dict[str, Tensor]:
     """The protocol in float64 for one run: every epoch is one batch of all samples, and there is no dropout."""
     Pp, K = hand.protected, hand.K
-    lam, af, gamma = (HYPER[n] for n in ("lambda_sp", "lambda_af", "gamma"))
+    lam, af, gamma, cpr = (HYPER[n] for n in ("lambda_sp", "lambda_af", "gamma", "lambda_cpr"))
     theta, anchor, importance = first.double().clone(), first[:Pp].double(), torch.zeros(Pp, dtype=torch.float64)
     expanded, fisher_e = theta.clone(), torch.zeros(Pp, dtype=torch.float64)
     af1 = "af1" in name or name.startswith("caf")
@@ -26,6 +26,15 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
     def ce(row: Tensor, task: int, part: str) -> Tensor:
         split = getattr(stream.tasks[task], part)
         return F.cross_entropy(hand.logits(row, normalised(split, stream), task)[0], split.labels)
+
+    def confidence(row: Tensor, task: int, part: str) -> Tensor:
+        """Minus the mean entropy, on every task and in the validation loss too."""
+        if not name.startswith("cpr"):
+            return 0.0 * row.sum()
+        split, total = getattr(stream.tasks[task], part), 0.0 * row.sum()
+        for p in hand.logits(row, normalised(split, stream), task)[0].softmax(1):
+            total = total + sum(float(cpr) * q * q.log() for q in p) / len(split)
+        return total
 
     def penalties(row: Tensor, task: int) -> Tensor:
         total = 0.0 * row.sum()
@@ -85,7 +94,7 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
                 optimiser_e.step()
                 fisher_e = fisher(expanded.detach(), task)
                 expanded.requires_grad_(False)
-            loss = ce(theta, task, "train") + penalties(theta, task)
+            loss = ce(theta, task, "train") + penalties(theta, task) + confidence(theta, task, "train")
             if name.startswith("caf"):
                 loss = loss + divergence(theta, task)
             before = theta.detach().clone()
@@ -93,7 +102,8 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
             optimiser.step()
             path -= theta.grad[:Pp] * (theta.detach() - before)[:Pp]
             with torch.no_grad():
-                validation = float(ce(theta, task, "validation") + penalties(theta, task))
+                said = ce(theta, task, "validation") + confidence(theta, task, "validation")
+                validation = float(said + penalties(theta, task))
             expanded.requires_grad_()
             if validation < best_loss:
                 best_loss, best, waited = validation, theta.detach().clone(), 0
@@ -121,6 +131,8 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
         "ewc",
         "mas",
         "si",
+        "cpr-ewc",
+        "cpr-mas",
         "ewc-af1",
         "ewc-af2",
         "mas-af1",

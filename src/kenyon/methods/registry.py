@@ -14,7 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
-from kenyon.penalties import Divergence, ParameterPenalty, Penalty, Strength
+from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
 
@@ -33,11 +33,11 @@ class Method:
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
-        return tuple(p for p in self.penalties if not isinstance(p, Divergence))
+        return tuple(p for p in self.penalties if not isinstance(p, PredictionPenalty))
 
     @property
-    def prediction_penalties(self) -> tuple[Divergence, ...]:
-        return tuple(p for p in self.penalties if isinstance(p, Divergence))
+    def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
+        return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
 
 
 @dataclass(frozen=True)

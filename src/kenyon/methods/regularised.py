@@ -12,7 +12,14 @@ from kenyon.importance import Accumulate, fisher_exact, fisher_published
 from kenyon.importance import mas as mas_importance
 from kenyon.mechanisms import ExpandedNetwork
 from kenyon.methods.registry import Method, method
-from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection, Strength
+from kenyon.penalties import (
+    ActiveForgetting1,
+    ActiveForgetting2,
+    Confidence,
+    Divergence,
+    StabilityProtection,
+    Strength,
+)
 from kenyon.tracked import Importance
 from kenyon.tracked import si as si_importance
 
@@ -88,6 +95,20 @@ def mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
 def si(lambda_sp: Strength) -> Method:
     """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
     return Method(si_importance(), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def cpr_ewc(
+    lambda_sp: Strength, lambda_cpr: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+) -> Method:
+    """EWC with less confident predictions (CPR), whose minima are wider."""
+    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+
+
+@method
+def cpr_mas(lambda_sp: Strength, lambda_cpr: Strength, accumulate: Accumulate = "sum") -> Method:
+    """MAS with less confident predictions (CPR)."""
+    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
 
 
 @method

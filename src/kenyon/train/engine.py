@@ -24,6 +24,9 @@ from kenyon.train.state import Position
 
 STACKED = 80  # runs that fill a GPU with batches of 20
 
+# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
+PredictionLoss = Callable[[Runs, Tensor, Outputs, Tensor], Tensor]
+
 
 class Engine:
     def __init__(
@@ -99,8 +102,8 @@ class Engine:
         """The mean loss of the stage over the batch."""
         return (self.stage.loss(out, batch.labels) * batch.weight).sum(-1)
 
-    def held_out_loss(self, theta: Tensor, into: Tensor) -> None:
-        """The mean loss of the stage over the validation data of every run, added to (R,)."""
+    def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
+        """The mean loss of the stage over the validation data of every run, with `penalties`, added to (R,)."""
         sizes = self.validation.valid.sum((1, 2))
 
         def work(run: Runs) -> None:
@@ -109,6 +112,8 @@ class Engine:
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
                 loss = (self.stage.loss(out, batch.labels) * batch.valid).sum(-1)
                 into[run] += loss / sizes[run]
+                if penalties is not None:
+                    into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 
         self.lanes.each(self.live, work)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from kenyon.hooks import Hooks, Optimiser, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
-from kenyon.penalties import Predictions, Weights, strength_of
+from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
@@ -235,9 +236,10 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> None:
-        """Validation loss with penalties on weights and without those on predictions; then the schedule."""
+        """Validation loss with penalties on weights and those on predictions that ask for it; then the schedule."""
         self.validation_loss.zero_()
-        self.engine.held_out_loss(self.theta, self.validation_loss)
+        said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
+        self.engine.held_out_loss(self.theta, self.validation_loss, partial(self._said, said) if said else None)
         if self.penalised:
             weights = self._weights()
             for penalty in self.method.parameter_penalties:
@@ -256,18 +258,23 @@ class Trainer:
 
     def _training_loss(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
         loss = self.engine.sample_losses(run, row, out, batch)
-        if self.method.prediction_penalties:
-            views = self.net.layout.views(row)
-            seen = Predictions(
-                log_p=out.logits.log_softmax(-1),
-                own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
-                weight=batch.weight,
-                learned={name: views[name] for name in self.net.learned},
-                first_task=self.task == 0,
-            )
-            for penalty in self.method.prediction_penalties:
-                loss = loss + strength_of(penalty.strength, run) * penalty.value(seen)
-        return loss
+        penalties = self.method.prediction_penalties
+        return loss + self._said(penalties, run, row, out, batch.weight) if penalties else loss
+
+    def _said(
+        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Tensor, out: Outputs, weight: Tensor
+    ) -> Tensor:
+        """Penalties on predictions, of samples that count with the given weights (..., B)."""
+        views = self.net.layout.views(row)
+        seen = Predictions(
+            log_p=out.logits.log_softmax(-1),
+            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
+            weight=weight,
+            learned={name: views[name] for name in self.net.learned},
+            first_task=self.task == 0,
+        )
+        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
+        return sum(values[1:], values[0])
 
     def _forces(self, gradient: Tensor) -> list[Force]:
         """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
