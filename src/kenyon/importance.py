@@ -12,7 +12,8 @@ scale is about 1/20 of the exact one; the published lambdas belong to it. Import
 way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
-tasks before, or as a plain sum (the paper's equation).
+tasks before, or as a plain sum (the paper's equation). "last" keeps what was measured last alone, for importances
+that look back on the tasks before by themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from torch import Tensor
 from kenyon.errors import ConfigError
 from kenyon.nets.net import NO_CLASS
 
-Accumulate = Literal["average", "sum"]
+Accumulate = Literal["average", "sum", "last"]
 # (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -61,8 +62,7 @@ class GradientImportance:
     whole: bool = False  # the gradient of the whole training loss with its penalties, instead of the objective's
 
     def __post_init__(self) -> None:
-        if self.accumulate not in get_args(Accumulate):
-            raise ConfigError(f"accumulate must be 'average' or 'sum', not '{self.accumulate}'.")
+        _check(self.accumulate)
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
@@ -82,8 +82,12 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
 
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
+    _check(how)
     if how == "sum":
         return old + new
-    if how == "average":
-        return (new + tasks_before * old) / (tasks_before + 1)
-    raise ConfigError(f"accumulate must be 'average' or 'sum', not '{how}'.")
+    return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
+
+
+def _check(how: str) -> None:
+    if how not in get_args(Accumulate):
+        raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")

@@ -145,10 +145,32 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_WHOLE = {"epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"}
+_WHOLE = {
+    "epochs",
+    "batch",
+    "patience",
+    "drop_epoch",
+    "penalties_from",
+    "learners",
+    "width",
+    "memory",
+    "replay_batch",
+}
 _FLAGS = {"gate", "carry"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_WORDS = {"optimiser", "schedule", "diversity", "precision", "fisher", "accumulate", "af1", "afs", "afs_form"}
+_WORDS = {
+    "optimiser",
+    "schedule",
+    "diversity",
+    "precision",
+    "fisher",
+    "accumulate",
+    "af1",
+    "afs",
+    "afs_form",
+    "rwalk_form",
+    "replay",
+}
 
 
 def _check_kind(name: str, value: Any) -> None:

@@ -21,6 +21,7 @@ from kenyon.penalties import (
     Strength,
 )
 from kenyon.tracked import Importance
+from kenyon.tracked import rwalk as rwalk_importance
 from kenyon.tracked import si as si_importance
 
 Fisher = Literal["published", "exact"]
@@ -95,6 +96,12 @@ def mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
 def si(lambda_sp: Strength) -> Method:
     """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
     return Method(si_importance(), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def rwalk(lambda_sp: Strength, rwalk_form: Form = "published") -> Method:
+    """Riemannian walk: protect weights by an averaged Fisher information and how far the loss fell on their way."""
+    return Method(rwalk_importance(rwalk_form), (StabilityProtection(lambda_sp, factor=1.0),))
 
 
 @method

@@ -296,6 +296,10 @@ class Trainer:
         return self.engine.gradient
 
     @property
+    def present(self) -> Tensor:
+        return self.engine.loader.present()
+
+    @property
     def estimate(self) -> Tensor:
         return self.engine.estimate
 
