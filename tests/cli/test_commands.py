@@ -83,6 +83,16 @@ def test_list_and_show(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     assert json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]["ewc"]
 
 
+def test_replay_says_that_it_keeps_old_samples(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    methods = json.loads(kenyon("list", "methods", "--json").out)["methods"]
+    assert [m["name"] for m in methods if m["keeps_samples"]] == ["er"]
+    assert "keep old samples" in next(m["about"] for m in methods if m["name"] == "er")
+    said = kenyon("run", "-m", "er,ewc", "--seeds", 1, "--out", tmp_path, "--set", "memory=3", *SMALL)
+    told = " ".join(said.out.split())  # a caption is as wide as its table
+    assert "er keeps 3 old samples of every class" in told and "ewc keeps" not in told
+    assert json.loads((tmp_path / "digits/er/result.json").read_text())["config"]["hyper"]["memory"] == 3
+
+
 def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     write_cifar_100(tmp_path)
     said = kenyon("data", "list", "--data", tmp_path)

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_type_hints
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
 from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
+from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
 
@@ -27,6 +28,7 @@ class Method:
     penalties: tuple[Penalty, ...] = ()
     mechanisms: tuple[Mechanism, ...] = ()
     stages: tuple[Stage, ...] = (LEARN,)  # one after another for every task
+    replay: Replay | None = None
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
     schedule: Literal["sequential", "joint", "restart"] = "sequential"
@@ -68,7 +70,17 @@ class MethodSpec:
     @property
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
-        return self.build(**dict.fromkeys(self.required, 0.0)).multi
+        return self._example.multi
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether the method keeps samples of the tasks before."""
+        return self._example.replay is not None
+
+    @property
+    def _example(self) -> Method:
+        """The method at some strengths, for what does not depend on them."""
+        return self.build(**dict.fromkeys(self.required, 0.0))
 
     def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
         given = dict(hyper or {})

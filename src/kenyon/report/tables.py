@@ -62,7 +62,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
         title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
         "mean ± standard error",
         caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
-        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else ""),
+        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else "") + _memories(results),
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,  # with narrow columns 80 characters hold all of it
@@ -92,6 +92,12 @@ def results_table(results: Mapping[str, Result]) -> Table:
             style="bold" if name == best and len(finals) > 1 else None,
         )
     return table
+
+
+def _memories(results: Mapping[str, Result]) -> str:
+    """Which of the methods keep old samples, and how many."""
+    kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
+    return "".join(f" {name} keeps {n} old samples of every class." for name, n in kept.items() if n)
 
 
 def _count(number: int, thing: str) -> str:

@@ -14,11 +14,13 @@ from torch import Tensor
 from kenyon.importance import GradientImportance, cross_entropy
 from kenyon.nets import Net, Outputs
 from kenyon.random import Noise, Purpose, key, shuffled
+from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
 from kenyon.train.device import Captured, Lanes, Runs
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
+from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
 
@@ -36,6 +38,7 @@ class Engine:
         training: Training,
         phases: Sequence[tuple[int, ...]],
         measured: Sequence[GradientImportance],
+        replay: Replay | None = None,
     ) -> None:
         """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked."""
         self.net, self.device = net, net.device
@@ -44,7 +47,9 @@ class Engine:
         R, joint = len(streams), len(phases[0]) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
+        self.batch, self.most = training.batch, train
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
+        self.memory = None if replay is None else Memory(self.fleet, replay)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
@@ -73,7 +78,10 @@ class Engine:
 
     def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable) -> None:
         """Lay out the data of a phase; done anew after a restart."""
-        self.stage, self.variant = stage, variant
+        self.stage, self.variant, self.first = stage, variant, tasks[0]
+        if self.memory is not None:  # the more tasks, the larger the batches
+            self.loader = self.memory.loader(self.batch, self.most, self.first)
+            self.captured.clear()
         self.heads.copy_(torch.tensor(tasks))
         self.samples = self.fleet.samples("train", tasks)
         self.train_sizes.copy_(self.samples.sizes)
@@ -94,6 +102,8 @@ class Engine:
     def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
         """All batches of a newly shuffled order. `purpose` keeps the draws of another network apart."""
         self.loader.fill(self.samples, self._shuffled(purpose))
+        if self.memory is not None:
+            self.memory.lay(self.loader, self.first, self._run_keys(Purpose.MEMORY, purpose).to(self.device))
         self._seed_dropout(Purpose.DROPOUT, purpose)
         for _ in range(self.loader.steps):
             self.repeat(step)
@@ -171,7 +181,7 @@ class Engine:
             self.net,
             theta,
             loader,
-            self.heads,
+            self.heads if loader.heads is None else loader.heads,
             loss,
             forward=self.stage.forward,
             lanes=self.lanes,

@@ -120,14 +120,27 @@ class Loader:
     `step` is a counter on the device: a captured training step moves it on by itself.
     """
 
-    def __init__(self, fleet: Fleet, batch: int, samples: int, *, joint: bool, together: int = 1) -> None:
-        """`together`: how many batches of a run `stacked` takes at once."""
+    def __init__(
+        self,
+        fleet: Fleet,
+        batch: int,
+        samples: int,
+        *,
+        joint: bool,
+        together: int = 1,
+        beside: int = 0,
+        heads: Tensor | None = None,
+    ) -> None:
+        """`together`: how many batches of a run `stacked` takes at once; `beside`: room at the end of every batch for
+        samples that others lay there, and `heads` the tasks that `member` then counts (None: those of the phase).
+        """
         R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
+        self.beside, self.heads = beside, heads
         self.index, self.labels, self.member = (
-            torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
+            torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
-        self.valid, self.weight = (torch.zeros(R, S, batch, device=fleet.device) for _ in range(2))
+        self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
 
@@ -146,13 +159,14 @@ class Loader:
             (self.labels, samples.labels),
             (self.member, samples.member),
         ):
-            buffer.copy_(values.gather(1, pick).mul_(there).view_as(buffer))
-        self.valid.copy_(there.view_as(self.valid))
-        self.weight.copy_(self.valid / self.valid.sum(-1, keepdim=True).clamp(min=1))
+            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(there).view(R, -1, self.size))
+        valid = there.view(R, -1, self.size).float()
+        self.valid[..., : self.size].copy_(valid)
+        self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
-        return self.valid.index_select(1, self.step).squeeze(1).amax(1)
+        return self.valid.index_select(1, self.step).squeeze(1)[:, : self.size].amax(1)
 
     def steps_ahead(self, count: int) -> Tensor:
         """The next so many steps, (count,)."""

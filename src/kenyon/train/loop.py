@@ -52,7 +52,7 @@ class Trainer:
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.
         self.phases: list[tuple[int, ...]] = [some for some in learned for _ in range(stages)]
-        self.engine = Engine(net, streams, training, self.phases, self._measured())
+        self.engine = Engine(net, streams, training, self.phases, self._measured(), method.replay)
         self.fleet = self.engine.fleet
         R = len(streams)
 
