@@ -28,6 +28,7 @@ class Purpose(enum.IntEnum):
     DROPOUT = 5
     IMPORTANCE = 6  # dropout while importance is measured
     EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2
+    MEMBER = 9  # the seed of a network that learns independently of others of its run
     MEMORY = 8  # which old samples replay keeps, and which it meets again
 
 

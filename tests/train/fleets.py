@@ -43,7 +43,8 @@ def assert_same(one: Trainer, run: int, other: Trainer, other_run: int = 0) -> N
     mine, theirs = one.tensors(), other.tensors()
     assert set(mine) == set(theirs)
     for name in mine:
-        assert torch.equal(mine[name][run], theirs[name][other_run]), name
+        ours = mine[name].unflatten(0, (-1, one.members))[run]
+        assert torch.equal(ours, theirs[name].unflatten(0, (-1, other.members))[other_run]), name
     assert len(one.position.records) == len(other.position.records)
     for a, b in zip(one.position.records, other.position.records, strict=True):
         assert repr({n: v[run] for n, v in a.items()}) == repr({n: v[other_run] for n, v in b.items()})

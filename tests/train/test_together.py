@@ -40,25 +40,30 @@ def backbone() -> nn.Sequential:
     )
 
 
-def trainer(*, together: bool) -> Trainer:
+HYPER = {"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1}
+
+
+def trainer(name: str = "caf-ewc", *, together: bool) -> Trainer:
     g = torch.Generator().manual_seed(0)
     labels = torch.arange(40) % 4
     images = torch.randint(0, 256, (40, *SHAPE), generator=g, dtype=torch.uint8)
     groups = (Group("a", (0, 1)), Group("b", (2, 3)))
     source = Source("x", images, labels, torch.arange(40) >= 28, tuple("0123"), groups, (0.5,) * 3, (0.3,) * 3)
     streams = [source.stream(seed, validation=0.2) for seed in (0, 1)]
-    method = METHODS["caf-ewc"]({"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1})
-    measured = replace(fisher_published(), batch=2)
-    method = replace(method, importance=measured)
-    bare = Net(backbone(), SHAPE, [2, 2], learners=2)
+    spec = METHODS[name]
+    method = spec({n: HYPER[n] for n in spec.required})
+    if method.importance is not None:
+        method = replace(method, importance=replace(fisher_published(), batch=2))
+    K, members = (1, 2) if method.apart else (2 if method.multi else 1, 1)
+    bare = Net(backbone(), SHAPE, [2, 2], learners=K)
     learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    net = Net(backbone(), SHAPE, [2, 2], learners=2, learned=learned)
+    net = Net(backbone(), SHAPE, [2, 2], learners=K, learned=learned)
     if together:
-        steps = Sequential(net.backbone, SHAPE, 2, folds=True).steps  # type: ignore[arg-type]
-        stages = plan_stages(steps, SHAPE, net.layout, 2)
+        steps = Sequential(net.backbone, SHAPE, K, folds=True).steps  # type: ignore[arg-type]
+        stages = plan_stages(steps, SHAPE, net.layout, K)
         assert stages is not None
-        net.execute = Tiled(net.backbone, SHAPE, 2, stages, torch.device("cpu"), emulation.build)  # type: ignore
-    return Trainer(net, streams, method, Training(epochs=2, batch=6))
+        net.execute = Tiled(net.backbone, SHAPE, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
+    return Trainer(net, streams, method, Training(epochs=2, batch=6), members=members)
 
 
 def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,15 +81,16 @@ def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.Monke
     torch.testing.assert_close(estimates[1], estimates[0], rtol=1e-3, atol=1e-7)
 
 
-def test_training_together_follows_training_one_after_another() -> None:
+@pytest.mark.parametrize("name", ["caf-ewc", "er", "icl-ewc", "discrete", "joint-caf"])
+def test_training_together_follows_training_one_after_another(name: str) -> None:
     """The same weights after two tasks, as nearly as bfloat16 allows."""
     ends = []
     for together in (True, False):
-        t = trainer(together=together)
+        t = trainer(name, together=together)
         assert t.net.together == together
         start = t.theta.clone()
         t.run()
-        assert len(t.position.records) == 2 and t.live == [0, 1]
+        assert len(t.position.records) == len(t.phases) and t.live == list(range(2 * t.members))
         ends.append(t.theta - start)
     size = t.net.layout.protected
     ours, expected = (end[:, :size].flatten() for end in ends)

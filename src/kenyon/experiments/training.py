@@ -36,14 +36,16 @@ class Crew:
 
 
 def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
-    """The method of a fleet: strengths that differ between its runs become tensors (R,)."""
+    """The method of a fleet: strengths that differ between its runs become tensors (R,), one number a row."""
     config = cells[0].config
-    hyper = dict(config.hyper)
-    for name in find_method(config.method).strengths:
+    hyper, spec = dict(config.hyper), find_method(config.method)
+    members = config.architecture.learners if spec.apart else 1
+    for name in spec.strengths:
         values = [cell.config.hyper.get(name) for cell in cells]
         if len(set(values)) > 1:
-            hyper[name] = torch.tensor(values, dtype=torch.float32, device=device)
-    return find_method(config.method)(hyper)
+            each = torch.tensor(values, dtype=torch.float32, device=device)
+            hyper[name] = each.repeat_interleave(members)
+    return spec(hyper)
 
 
 def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
@@ -55,14 +57,17 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
         for seed in dict.fromkeys(cell.seed for cell in cells)
     }
     streams = [of_seed[cell.seed] for cell in cells]
+    # Of independent learners, and of one a task, each is a network of its own, narrow like one of so many learners.
+    beside = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
+    members = arch.learners if method.apart else 1
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
 
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
-            bench.backbone(arch.width, arch.learners),
+            bench.backbone(arch.width, beside),
             streams[0].input_shape,
             streams[0].class_counts,
-            learners=arch.learners,
+            learners=arch.learners // members,
             diversity=arch.diversity,
             gate=arch.gate,
             learned=learned,
@@ -72,7 +77,7 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
 
     bare = net({})
     learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    return Trainer(net(learned), streams, method, config.training)
+    return Trainer(net(learned), streams, method, config.training, members=members)
 
 
 def train_crew(
@@ -122,4 +127,4 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
             if runs[number].complete:
                 write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number))
         mine = [runs[number] for number in numbers]
-        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.net.parameter_count)
+        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.parameter_count)

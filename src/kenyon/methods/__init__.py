@@ -3,7 +3,17 @@
 A new method is a function of a few lines with @method.
 """
 
-from kenyon.methods import regularised, replayed
+from kenyon.methods import independent, regularised, replayed, together
 from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, method
 
-__all__ = ["METHODS", "Method", "MethodSpec", "find_method", "method", "regularised", "replayed"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodSpec",
+    "find_method",
+    "independent",
+    "method",
+    "regularised",
+    "replayed",
+    "together",
+]

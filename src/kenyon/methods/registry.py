@@ -30,8 +30,11 @@ class Method:
     stages: tuple[Stage, ...] = (LEARN,)  # one after another for every task
     replay: Replay | None = None
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
+    apart: bool = False  # they learn independently, each with heads of its own, and tests average their predictions
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
-    schedule: Literal["sequential", "joint", "restart"] = "sequential"
+    # discrete: every task by a learner of its own.
+    schedule: Literal["sequential", "joint", "restart", "discrete"] = "sequential"
+    from_first: bool = False  # penalties act, and adapt, from the first task on, whatever the regime says
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
@@ -71,6 +74,15 @@ class MethodSpec:
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
         return self._example.multi
+
+    @property
+    def apart(self) -> bool:
+        """Whether its learners learn independently."""
+        return self._example.apart
+
+    @property
+    def schedule(self) -> str:
+        return self._example.schedule
 
     @property
     def keeps_samples(self) -> bool:

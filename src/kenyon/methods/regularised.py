@@ -29,23 +29,23 @@ Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
 
 
-def _fisher(variant: Fisher, accumulate: Accumulate | None) -> Importance:
+def fisher_importance(variant: Fisher, accumulate: Accumulate | None) -> Importance:
     makers = {"published": fisher_published, "exact": fisher_exact}
     if variant not in makers:
         raise unknown("fisher variant", variant, makers)
     return makers[variant](accumulate) if accumulate else makers[variant]()
 
 
-def _adaptive(option: str, value: Adapt) -> bool:
+def adaptive(option: str, value: Adapt) -> bool:
     if value not in ("adaptive", "uniform"):
         raise ConfigError(f"{option} must be adaptive or uniform, not '{value}'.")
     return value == "adaptive"
 
 
-def _divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
+def divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
     if form not in ("published", "paper"):
         raise ConfigError(f"afs_form must be published or paper, not '{form}'.")
-    return Divergence(gamma, _adaptive("afs", afs), form)
+    return Divergence(gamma, adaptive("afs", afs), form)
 
 
 def _caf(
@@ -57,8 +57,8 @@ def _caf(
     afs: Adapt,
     afs_form: Form,
 ) -> Method:
-    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
-    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
+    forgetting = ActiveForgetting1(lambda_af, adaptive("af1", af1))
+    penalties = (StabilityProtection(lambda_sp), forgetting, divergence(gamma, afs, afs_form))
     return Method(importance, penalties, multi=True)
 
 
@@ -66,12 +66,6 @@ def _caf(
 def finetune() -> Method:
     """Train on task after task and protect nothing."""
     return Method()
-
-
-@method
-def joint() -> Method:
-    """Train on all tasks at once: what continual learning is measured against."""
-    return Method(schedule="joint")
 
 
 @method
@@ -83,7 +77,7 @@ def random_init() -> Method:
 @method
 def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Elastic weight consolidation: protect weights by their Fisher information."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),))
+    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
@@ -109,7 +103,7 @@ def cpr_ewc(
     lambda_sp: Strength, lambda_cpr: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with less confident predictions (CPR), whose minima are wider."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
 
 
 @method
@@ -123,7 +117,9 @@ def ewc_af1(
     lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(
+        fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af))
+    )
 
 
 @method
@@ -132,7 +128,7 @@ def ewc_af2(
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(_fisher(fisher, accumulate), penalties, (ExpandedNetwork(),))
+    return Method(fisher_importance(fisher, accumulate), penalties, (ExpandedNetwork(),))
 
 
 @method
@@ -151,7 +147,7 @@ def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "
 @method
 def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Multiple continual learners on EWC, without active forgetting."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -172,7 +168,7 @@ def caf_ewc(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    return _caf(_fisher(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(fisher_importance(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
 
 
 @method

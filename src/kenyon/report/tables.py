@@ -16,6 +16,8 @@ from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 
+# What methods are measured against: they see all tasks at once, or none after another.
+REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
 BEST = "*: the best point of its method on these seeds."
 
 
@@ -74,7 +76,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
         table.add_column(name, justify="left" if left else "right", no_wrap=left or not grid)
     if published:
         table.add_column("published", justify="right", no_wrap=not grid)
-    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in ("joint", "random-init")}
+    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
     best = max(finals, key=lambda name: finals[name]) if finals else None
     for name, r in results.items():
         cells = [

@@ -39,11 +39,15 @@ class Engine:
         phases: Sequence[tuple[int, ...]],
         measured: Sequence[GradientImportance],
         replay: Replay | None = None,
+        members: int = 1,
     ) -> None:
-        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked."""
+        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked;
+        `members`: how many rows, one after another, are networks of one run.
+        """
         self.net, self.device = net, net.device
         self.fleet = Fleet(streams, net.device, net.execute.input_channels, by_reference=not net.small)
-        self.position = Position(diverged=[None] * len(streams))
+        self.members = members
+        self.position = Position(diverged=[None] * (len(streams) // members))
         R, joint = len(streams), len(phases[0]) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
@@ -73,8 +77,8 @@ class Engine:
 
     @property
     def live(self) -> list[int]:
-        """The runs whose loss has stayed finite."""
-        return [run for run, where in enumerate(self.position.diverged) if where is None]
+        """The rows of runs whose loss has stayed finite."""
+        return [row for row in range(len(self.fleet)) if self.position.diverged[row // self.members] is None]
 
     def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable) -> None:
         """Lay out the data of a phase; done anew after a restart."""

@@ -25,9 +25,11 @@ from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
 from kenyon.train.device import Runs, on_device
+from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
-from kenyon.train.evaluate import evaluate
+from kenyon.train.evaluate import Evaluation, evaluate
 from kenyon.train.fleet import Batch
+from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.regime import Training
 from kenyon.train.schedule import choose_schedule
 from kenyon.train.sgd import Sgd
@@ -43,8 +45,14 @@ Watcher = Callable[["Trainer"], bool]
 
 
 class Trainer:
-    def __init__(self, net: Net, streams: Sequence[Stream], method: Method, training: Training) -> None:
+    def __init__(
+        self, net: Net, streams: Sequence[Stream], method: Method, training: Training, *, members: int = 1
+    ) -> None:
+        """One run a stream; `members`: how many networks a run has that learn independently. Each is a row, and rows
+        share nothing, so what is said of runs below is true of rows.
+        """
         self.net, self.method, self.training = net, method, training
+        self.streams, self.members = tuple(streams), members
         self.device = net.device
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
@@ -52,9 +60,10 @@ class Trainer:
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.
         self.phases: list[tuple[int, ...]] = [some for some in learned for _ in range(stages)]
-        self.engine = Engine(net, streams, training, self.phases, self._measured(), method.replay)
+        rows = member_rows(streams, members)
+        self.engine = Engine(net, rows, training, self.phases, self._measured(), method.replay, members)
         self.fleet = self.engine.fleet
-        R = len(streams)
+        R = len(rows)
 
         # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
         self.theta = net.initial(self.fleet.seeds)  # (R, P)
@@ -65,6 +74,7 @@ class Trainer:
             self.theta
         ).clone()  # (R, Pp) what the task before left, where its importance is measured
         self.importance = torch.zeros_like(self.anchor)
+        self.discrete = Discrete(net, self.fleet) if method.schedule == "discrete" else None
         self.hooks: list[Hooks] = [mechanism.attach(self) for mechanism in method.mechanisms]
         self.tracking: Tracking | None = None
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
@@ -125,23 +135,32 @@ class Trainer:
 
     @property
     def live(self) -> list[int]:
-        """The runs whose loss has stayed finite."""
+        """The rows of runs whose loss has stayed finite."""
         return self.engine.live
 
     @property
     def task(self) -> int:
-        """How many tasks were learned before this one; with the schedule `restart` none ever was."""
-        return 0 if self.method.schedule == "restart" else self.position.phase // len(self.method.stages)
+        """How many tasks were learned before this one; where every task begins anew, none ever was."""
+        return 0 if self._begins_anew else self.position.phase // len(self.method.stages)
+
+    @property
+    def _begins_anew(self) -> bool:
+        return self.method.schedule in ("restart", "discrete")
 
     @property
     def penalised(self) -> bool:
         """Whether penalties on the weights act."""
-        return self.task + 1 >= self.training.penalties_from
+        return self.method.from_first or self.task + 1 >= self.training.penalties_from
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers of one run."""
+        return self.discrete.parameter_count if self.discrete else self.net.parameter_count * self.members
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "rate": self.rate, "importance": self.importance, "anchor": self.anchor}
-        parts = (self.schedule, self.optimiser, *self.hooks)
+        parts = (self.schedule, self.optimiser, *self.hooks, *([self.discrete] if self.discrete else []))
         return own | {name: tensor for part in parts for name, tensor in part.tensors().items()}
 
     # ------------------------------------------------------------------ a phase
@@ -156,11 +175,13 @@ class Trainer:
         at = self.position
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
+        if self.discrete is not None:
+            self.discrete.begin(self.theta, self.phases[at.phase][0])
         for number, name in enumerate(self.net.learned):
             view = self.net.layout.view(self.theta, name)
             for run, seed in enumerate(self.fleet.seeds):
                 view[run] = normal(key(seed, Purpose.LEARNED, at.phase, number), tuple(view.shape[1:]))
-        if not self.carries:
+        if self._begins_anew or not self.carries:  # nothing goes on where no weights do
             self.optimiser.restart()
         if at.phase % len(self.method.stages) == 0:
             for hook in self.hooks:
@@ -175,6 +196,8 @@ class Trainer:
         self.schedule.finish(self.theta)
         if (at.phase + 1) % len(self.method.stages):
             return  # the task goes on
+        if self.discrete is not None:
+            self.discrete.finish(self.theta, self.phases[at.phase][0])
         for hook in self.hooks:
             hook.finish_task()
         if importance is not None:
@@ -187,8 +210,17 @@ class Trainer:
             tasks_before = at.phase // len(self.method.stages)
             self.importance.copy_(accumulated(self.importance, estimate, tasks_before, importance.accumulate))
             self.anchor.copy_(self._protected(self.theta))
-        result = evaluate(self.net, self.theta, self.fleet, self.engine.lanes, self.live)
+        result = self._tested()
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
+
+    def _tested(self) -> Evaluation:
+        """On all tasks, one result a run."""
+        lanes = self.engine.lanes
+        if self.discrete is not None:
+            return self.discrete.evaluate(lanes, self.live)
+        if self.members > 1:
+            return evaluate_members(self.net, self.theta, self.fleet, lanes, self.live, self.members)
+        return evaluate(self.net, self.theta, self.fleet, lanes, self.live)
 
     def _retire_diverged(self) -> None:
         """Runs whose loss is no longer finite stop here; the others go on.
@@ -202,7 +234,7 @@ class Trainer:
             epoch, finite, event = self.reports.popleft()
             if event is not None:
                 event.synchronize()
-            fallen = [run for run in self.live if not finite[run]]
+            fallen = {row // self.members for row in self.live if not finite[row]}
             for run in fallen:
                 at.diverged[run] = [at.phase, epoch]
             if fallen and not self.net.together:
@@ -271,7 +303,7 @@ class Trainer:
             own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
             weight=weight,
             learned={name: views[name] for name in self.net.learned},
-            first_task=self.task == 0,
+            first_task=self.task == 0 and not self.method.from_first,
         )
         values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
         return sum(values[1:], values[0])
