@@ -118,26 +118,21 @@ class Engine:
         theta: Tensor,
         purpose: Purpose,
         *,
-        penalised: RunLoss | None = None,
         push: Callable[[Tensor], None] | None = None,
     ) -> None:
-        """Importance of `theta` for the phase's training data, into `estimate`. Where the importance is that of the
-        whole loss: `penalised` is the loss with its penalties on predictions, and `push` adds those on weights to a
-        gradient (R, P).
+        """Importance of `theta` for the phase's training data, into `estimate`. `push` adds the gradient of penalties
+        on weights to a gradient (R, P), for an importance that includes it.
         """
         loader, size = self.small_loaders[importance.batch], self.net.layout.protected
-        whole = importance.whole and penalised is not None
+        push = push if importance.penalised else None
 
         def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
-            if whole:
-                assert penalised is not None
-                return penalised(run, row, out, batch)
             return importance.objective(out.logits, batch.labels, batch.valid)
 
         def several_batches() -> None:
             noise = self.noise if importance.dropout else None
             found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
-            if whole and push is not None:
+            if push is not None:
                 pushed = torch.zeros_like(theta)
                 push(pushed)
                 found = found + pushed.unsqueeze(1)
@@ -147,8 +142,8 @@ class Engine:
             loader.step.add_(self.at_once)
 
         def one_batch() -> None:
-            self.gradients(theta, loader, loss, own=whole, dropout=importance.dropout)
-            if whole and push is not None:
+            self.gradients(theta, loader, loss, own=False, dropout=importance.dropout)
+            if push is not None:
                 push(self.gradient)
             share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
             self.estimate.addcmul_(importance.reduce(self.gradient[:, :size]), share)

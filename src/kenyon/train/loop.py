@@ -177,15 +177,13 @@ class Trainer:
         for hook in self.hooks:
             hook.finish_task()
         if importance is not None:
-            if self.tracking is not None:
-                estimate = self.tracking.estimate()
-            else:
-                assert isinstance(importance, GradientImportance)
-                self.measure(importance, self.theta, Purpose.IMPORTANCE)
-                estimate = self.estimate
-            tasks_before = at.phase // len(self.method.stages)
-            self.importance.copy_(accumulated(self.importance, estimate, tasks_before, importance.accumulate))
+            estimate = None if self.tracking is None else self.tracking.estimate()  # of the change since the anchor
             self.anchor.copy_(self._protected(self.theta))
+            if isinstance(importance, GradientImportance):
+                self.measure(importance, self.theta, Purpose.IMPORTANCE)
+            found = self.estimate if estimate is None else estimate
+            tasks_before = at.phase // len(self.method.stages)
+            self.importance.copy_(accumulated(self.importance, found, tasks_before, importance.accumulate))
         result = evaluate(self.net, self.theta, self.fleet, self.engine.lanes, self.live)
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
 
@@ -309,7 +307,7 @@ class Trainer:
                 force.add_to(gradient, theta)
 
         if theta is self.theta:
-            self.engine.measure(importance, theta, purpose, penalised=self._training_loss, push=push)
+            self.engine.measure(importance, theta, purpose, push=push)
         else:  # another network has no penalties
             self.engine.measure(importance, theta, purpose)
 
