@@ -10,10 +10,10 @@ Gradient importances are measured once, on the training data of the finished tas
     mas                  20  sum of the logits' L2 norms      absolute value  1/N     on
     mas_large            20  sum of the logits' L2 norms      absolute value  64/N    on
 
-The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its scale is
-about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large` ones, where
-sums are divided by the number of training batches of 64 and each square counts 64 times. Importances that are measured
-along the way instead, from every step, are in `tracked`.
+The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
+scale is about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large`
+ones, where sums are divided by the number of training batches of 64 and each square counts 64 times. Importances
+that are measured along the way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
 tasks before, or as a plain sum (the paper's equation).

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kenyon.importance import GradientImportance, cross_entropy
 from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
 from kenyon.random import Noise, Purpose, key, shuffled
 from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
@@ -95,7 +96,7 @@ class Engine:
         for _ in range(self.loader.steps):
             self.repeat(step)
 
-    def sample_losses(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The mean loss of the stage over the batch."""
         return (self.stage.loss(out, batch.labels) * batch.weight).sum(-1)
 
@@ -126,7 +127,7 @@ class Engine:
         loader, size = self.small_loaders[importance.batch], self.net.layout.protected
         push = push if importance.penalised else None
 
-        def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return importance.objective(out.logits, batch.labels, batch.valid)
 
         def several_batches() -> None:
@@ -175,7 +176,7 @@ class Engine:
     def plain_gradients(self, theta: Tensor) -> None:
         """Of the cross-entropy alone."""
 
-        def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return (cross_entropy(out.logits, batch.labels) * batch.weight).sum(-1)
 
         self.gradients(theta, self.loader, loss, own=False)

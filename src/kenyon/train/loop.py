@@ -19,6 +19,7 @@ from kenyon.hooks import Hooks, Optimiser, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
 from kenyon.penalties import Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
@@ -252,7 +253,7 @@ class Trainer:
     def _needs_own(self) -> bool:
         return any(penalty.needs_own for penalty in self.method.prediction_penalties)
 
-    def _training_loss(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    def _training_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         loss = self.engine.sample_losses(run, row, out, batch)
         if self.method.prediction_penalties:
             views = self.net.layout.views(row)
