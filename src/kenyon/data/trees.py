@@ -214,3 +214,9 @@ def _lacks(path: Path, folder: str, missing: Collection[str], remedy: str) -> Da
     some = [f"{folder}/{name}" for name in sorted(missing)[:5]]
     more = f" and {len(missing) - len(some)} more" if len(missing) > len(some) else ""
     return DataError(f"{path} lacks {', '.join(some)}{more}. {remedy}")
+
+
+def read_text(tree: Tree, name: str) -> str:
+    """One small file of lines; bytes that are no text are shown as such rather than refused."""
+    [(_, read)] = tree.contents({name})
+    return bytes(read()).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
 """Streams of tasks and the sources they are cut from. Importing it registers the known sources."""
 
-from kenyon.streams import cifar, digits, omniglot
+from kenyon.streams import cifar, core50, cub, digits, omniglot, tiny_imagenet
 from kenyon.streams.catalog import SOURCES, SourceSpec, find_source, register
 from kenyon.streams.partition import FixedTest, RandomTest, RandomTestByOrigin
 from kenyon.streams.pool import Pool, Ragged
@@ -28,8 +28,11 @@ __all__ = [
     "Task",
     "Testing",
     "cifar",
+    "core50",
+    "cub",
     "digits",
     "find_source",
     "omniglot",
     "register",
+    "tiny_imagenet",
 ]
