@@ -27,7 +27,8 @@ class Purpose(enum.IntEnum):
     ORDER = 4  # the order of the samples in an epoch
     DROPOUT = 5
     IMPORTANCE = 6  # dropout while importance is measured
-    EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2
+    EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2: 8 to 13 are taken
+    AUGMENTATION = 14  # which window of an image is shown
 
 
 def key(*words: int) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kenyon.data.archives import Dataset
+from kenyon.data.datasets import Archive
 from kenyon.data.download import download
 from kenyon.errors import DataError
 
@@ -68,9 +68,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     server.server_close()
 
 
-def dataset(served: Served) -> Dataset:
+def dataset(served: Served) -> Archive:
     digest = hashlib.sha256(CONTENT).hexdigest()
-    return Dataset("made", served.url, len(CONTENT), digest, "made", ("member",))
+    return Archive(served.url, len(CONTENT), f"sha256:{digest}", "made", ("member",))
 
 
 def part(folder: Path) -> Path:

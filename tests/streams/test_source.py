@@ -95,10 +95,15 @@ def test_impossible_numbers_of_tasks_are_refused(tasks: int) -> None:
         make_source([2] * 3).stream(0, tasks=tasks)
 
 
-@pytest.mark.parametrize("validation", [0.0, 1.0, -0.1, 2.0, float("nan")])
+@pytest.mark.parametrize("validation", [1.0, -0.1, 2.0, float("nan")])
 def test_impossible_validation_shares_are_refused(validation: float) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
         make_source([2] * 3).stream(0, validation=validation)
+
+
+def test_a_validation_share_of_nothing_holds_nothing_out() -> None:
+    for task in make_source([2] * 3).stream(0, validation=0.0).tasks:
+        assert len(task.validation) == 0 and len(task.train) == 8 and len(task.test) == 4
 
 
 def test_a_validation_share_that_leaves_nothing_is_refused() -> None:

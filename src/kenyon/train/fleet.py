@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.nets import Pictures
+from kenyon.streams.pool import Ragged
 from kenyon.streams.task import Split, Stream
 from kenyon.train.device import Runs
 
@@ -53,10 +54,12 @@ class Fleet:
         pad = (channels or first.input_shape[0]) - first.input_shape[0]
         pools: dict[int, Tensor] = {}
         for stream in streams:
-            pool = stream.tasks[0].train.pool
+            pool = stream.pool
+            if isinstance(pool, Ragged):
+                raise ConfigError(f"{stream.name}: images of unequal sizes cannot be trained on yet.")
             if id(pool) not in pools:
                 pools[id(pool)] = F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
-        self.pools = [pools[id(stream.tasks[0].train.pool)] for stream in streams]  # (N, H, W, C) each
+        self.pools = [pools[id(stream.pool)] for stream in streams]  # (N, H, W, C) each
         self.one_pool, self.by_reference = len(pools) == 1, by_reference
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
         self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
