@@ -68,6 +68,7 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
             learned=learned,
             device=device,
             dtype=dtype,
+            in_place=streams[0].augmentation is None and streams[0].testing is None,
         )
 
     bare = net({})

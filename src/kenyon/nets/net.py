@@ -56,7 +56,9 @@ class Net:
         learned: Mapping[str, tuple[int, ...]] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
+        in_place: bool = True,
     ) -> None:
+        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there."""
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
         if diversity not in get_args(Diversity):
@@ -80,7 +82,7 @@ class Net:
             protected["gate"] = (learners, T)
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         self.layout = Layout(protected, {**heads, **self.learned})
-        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
+        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype) if in_place else None
         small = dense(self.backbone, input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class

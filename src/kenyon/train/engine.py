@@ -60,6 +60,11 @@ class Engine:
         most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
         self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
         self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
+        self.windows: Noise | None = None  # of all steps of this pass, where training shows images at random
+        if self.fleet.augmentation is not None:
+            self.windows = Noise.at(self.keys, self.every_step)
+            for loader in (self.loader, *self.small_loaders.values()):
+                loader.windows = self.windows
         self.stage = LEARN
         self.captured: dict[Hashable, Captured] = {}
         self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
@@ -192,7 +197,13 @@ class Engine:
         return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
 
     def _seed_dropout(self, *words: int) -> None:
+        """And, where images are shown at random, what is shown of them."""
         self.keys.copy_(self._run_keys(*words))
-        drawn = Noise.at(self.keys, self.every_step)
-        self.noise.first.copy_(drawn.first)
-        self.noise.second.copy_(drawn.second)
+        self._draw(self.noise, self.keys)
+        if self.windows is not None:
+            self._draw(self.windows, self._run_keys(Purpose.AUGMENTATION, *words).to(self.device))
+
+    def _draw(self, noise: Noise, keys: Tensor) -> None:
+        drawn = Noise.at(keys, self.every_step)
+        noise.first.copy_(drawn.first)
+        noise.second.copy_(drawn.second)
