@@ -88,7 +88,7 @@ def test_strengths_are_known_from_the_signature(monkeypatch: pytest.MonkeyPatch)
     assert find_method("caf-ewc").strengths == ("lambda_sp", "lambda_af", "gamma")
     assert find_method("ewc-af2").strengths == ("lambda_sp", "lambda_af")
     assert find_method("finetune").strengths == ()
-    monkeypatch.setattr("kenyon.methods.METHODS", dict(METHODS))  # what follows is not there for other tests
+    monkeypatch.setattr("kenyon.methods.registry.METHODS", dict(METHODS))  # what follows is not there for other tests
 
     def plain_protection(lambda_sp, factor: float = 1.0):  # type: ignore[no-untyped-def]
         """Without annotations: its points train one after another."""
