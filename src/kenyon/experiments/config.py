@@ -148,7 +148,18 @@ def _convert_all(name: str, text: str) -> list[Any]:
 _WHOLE = {"epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"}
 _FLAGS = {"gate", "carry"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_WORDS = {"optimiser", "schedule", "diversity", "precision", "fisher", "accumulate", "af1", "afs", "afs_form"}
+_WORDS = {
+    "optimiser",
+    "schedule",
+    "diversity",
+    "precision",
+    "fisher",
+    "omega",
+    "accumulate",
+    "af1",
+    "afs",
+    "afs_form",
+}
 
 
 def _check_kind(name: str, value: Any) -> None:

@@ -8,24 +8,45 @@ from __future__ import annotations
 from typing import Literal
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.importance import Accumulate, fisher_exact, fisher_published
-from kenyon.importance import mas as mas_importance
+from kenyon.importance import (
+    Accumulate,
+    GradientImportance,
+    fisher_core50,
+    fisher_exact,
+    fisher_large,
+    fisher_published,
+    mas_large,
+)
+from kenyon.importance import mas as mas_published
 from kenyon.mechanisms import ExpandedNetwork
 from kenyon.methods.registry import Method, method
 from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection, Strength
 from kenyon.tracked import Importance
 from kenyon.tracked import si as si_importance
 
-Fisher = Literal["published", "exact"]
+Fisher = Literal["published", "exact", "large", "core50"]
+Omega = Literal["published", "large"]
 Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
 
 
-def _fisher(variant: Fisher, accumulate: Accumulate | None) -> Importance:
-    makers = {"published": fisher_published, "exact": fisher_exact}
+def _fisher(variant: Fisher, accumulate: Accumulate | None = None) -> GradientImportance:
+    makers = {"published": fisher_published, "exact": fisher_exact, "large": fisher_large, "core50": fisher_core50}
     if variant not in makers:
         raise unknown("fisher variant", variant, makers)
     return makers[variant](accumulate) if accumulate else makers[variant]()
+
+
+def _mas(variant: Omega, accumulate: Accumulate) -> GradientImportance:
+    makers = {"published": mas_published, "large": mas_large}
+    if variant not in makers:
+        raise unknown("omega variant", variant, makers)
+    return makers[variant](accumulate)
+
+
+def _expanded(variant: Fisher | Omega) -> ExpandedNetwork:
+    """Measured by the Fisher information of the same scale, also where MAS protects."""
+    return ExpandedNetwork(_fisher("published" if variant == "exact" else variant))
 
 
 def _adaptive(option: str, value: Adapt) -> bool:
@@ -79,9 +100,9 @@ def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulat
 
 
 @method
-def mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Memory-aware synapses: protect weights by how much the output depends on them."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),))
+    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
@@ -104,20 +125,24 @@ def ewc_af2(
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(_fisher(fisher, accumulate), penalties, (ExpandedNetwork(),))
+    return Method(_fisher(fisher, accumulate), penalties, (_expanded(fisher),))
 
 
 @method
-def mas_af1(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas_af1(
+    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+) -> Method:
     """MAS with active forgetting AF-1."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
-def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas_af2(
+    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+) -> Method:
     """MAS with active forgetting AF-2."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(mas_importance(accumulate), penalties, (ExpandedNetwork(),))
+    return Method(_mas(omega, accumulate), penalties, (_expanded(omega),))
 
 
 @method
@@ -127,9 +152,9 @@ def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accum
 
 
 @method
-def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Multiple continual learners on MAS, without active forgetting."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -153,9 +178,10 @@ def caf_mas(
     lambda_af: Strength,
     gamma: Strength,
     accumulate: Accumulate = "sum",
+    omega: Omega = "published",
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    return _caf(mas_importance(accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(_mas(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
