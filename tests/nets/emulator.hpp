@@ -1,7 +1,8 @@
 // A GPU for tests: runs the CUDA kernels of Kenyon on a CPU, lane by lane.
 //
 // Every lane is a fibre. What a warp does together (ldmatrix, mma) waits until its 32 lanes have come, and the last
-// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block.
+// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block, and
+// where an asynchronous copy will go: its bytes come when the lane waits for them, no earlier.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -27,9 +28,11 @@ struct Index { int x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
+struct Copy { uint32_t to; const void* from; int bytes; bool there; };
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack;
+    std::vector<Copy> copies;
     bool done = false, at_barrier = false;
 };
 struct Warp {
@@ -48,6 +51,7 @@ static std::function<void()> program;
 
 static void entry() {
     program();
+    if (!fibres[current].copies.empty()) { std::fprintf(stderr, "nobody waited for a copy\n"); std::abort(); }
     fibres[current].done = true;
     swapcontext(&fibres[current].context, &scheduler);
 }
@@ -157,8 +161,22 @@ static uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t which) {
     });
 }
 static uint32_t shared_address(const void* p) { return (uint32_t)((const char*)p - emulator::memory); }
-static void copy_async(uint32_t to, const void* from) { std::memcpy(emulator::memory + to, from, 16); }
-static void await_copies() {}
+static void copy_bytes(uint32_t to, const void* from, int bytes, bool there) {
+    if (to % bytes || (uintptr_t)from % bytes) { std::fprintf(stderr, "copy is not aligned\n"); std::abort(); }
+    std::memset(emulator::memory + to, 0x7F, bytes);
+    emulator::fibres[emulator::current].copies.push_back({to, from, bytes, there});
+}
+static void copy_async(uint32_t to, const void* from, bool there = true) { copy_bytes(to, from, 16, there); }
+static void copy_async_8(uint32_t to, const void* from, bool there = true) { copy_bytes(to, from, 8, there); }
+static void await_copies() {
+    auto& copies = emulator::fibres[emulator::current].copies;
+    for (const auto& c : copies)
+        if (c.there)
+            std::memcpy(emulator::memory + c.to, c.from, c.bytes);
+        else
+            std::memset(emulator::memory + c.to, 0, c.bytes);
+    copies.clear();
+}
 
 static void load_matrices_as(uint32_t* to, uint32_t at, bool transposed) {
     emulator::Warp& warp = emulator::warps[emulator::current / 32];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,7 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def check_layer(c: Convolution, build: Build, device: str, runs: int = 2, batch: int = 3) -> None:
-    tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c))
+    tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c), c.pooled)
     assert tiling is not None and sharing is not None
     case = Case(c, runs, batch, device)
     out = case.empty(*case.out_shape, dtype=torch.bfloat16)
@@ -184,14 +185,21 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) ->
             macros = {"SOURCE": kind, "RESULT": result}
             case.convolve(build, backward, macros, source, backward_map(c, backward), target)
             assert distance(found, expected) < 3e-3
-    blocks = 2
+    for blocks, stages in ((1, sharing.stages), (2, 1)):
+        check_weights(case, build, replace(sharing, stages=stages), blocks, source, drow, dy.sum((1, 2, 3)))
+
+
+def check_weights(
+    case: Case, build: Build, sharing: Sharing, blocks: int, gradient: Source, drow: Tensor, dbias: Tensor
+) -> None:
+    c = case.c
     partial = case.empty(case.R, blocks, sharing.splits, sharing.record, dtype=torch.float32)
     biases = case.empty(case.R, blocks, c.channels_out, dtype=torch.float32)
-    macros = {**sharing.macros, "SOURCE": int(c.first), "GRADIENT": kind}
+    macros = {**sharing.macros, "SOURCE": int(c.first), "GRADIENT": 2 if c.pooled else 0}
     kernel = build([("weigh", macros, sharing.shared_bytes)])[0]
     arguments = (
         case.source,
-        source,
+        gradient,
         ctypes.c_void_p(partial.data_ptr()),
         ctypes.c_void_p(biases.data_ptr()),
         ctypes.c_int(case.B),
@@ -201,7 +209,7 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) ->
     weights = partial.cpu().sum((1, 2))[:, torch.from_numpy(gradient_map(c, sharing))]
     assert distance(weights, drow[:, : c.weight_count]) < 1e-5
     real = c.learners * c.outputs
-    assert distance(biases.cpu().sum(1)[:, :real], dy.sum((1, 2, 3))[:, :real]) < 1e-5
+    assert distance(biases.cpu().sum(1)[:, :real], dbias[:, :real]) < 1e-5
 
 
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
@@ -227,7 +235,7 @@ def test_every_weight_is_packed_once(learners: int, width: int) -> None:
         (8, 2 * width, width, False),
     ):
         c = layer(map, learners, inputs, outputs, True, first)
-        tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c))
+        tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c), c.pooled)
         assert tiling is not None and sharing is not None
         assert tiling.shared_bytes <= 227 * 1024 and sharing.shared_bytes <= 227 * 1024
         maps = [forward_map(c, tiling)]

@@ -15,6 +15,7 @@
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
 // TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
+// THREADS    of a block
 // SOURCE     where `convolve` and `weigh` find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
 //            3 masked where `mask` is not positive
@@ -48,8 +49,15 @@ DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-DEVICE void copy_async(u32 to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+// Sixteen bytes, or eight, that have come when the thread has waited for them: zeros where there is nothing to copy.
+DEVICE void copy_async(u32 to, const void* from, bool there = true) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+DEVICE void copy_async_8(u32 to, const void* from, bool there = true) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(there ? 8 : 0)
+                 : "memory");
 }
 
 DEVICE void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -131,9 +139,9 @@ DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
 
 // In all of these a thread keeps to the same eight channels and goes from pixel to pixel.
 template <int C> struct Walk {
-    static constexpr int CHUNKS = C / 8;
-    int chunk, first, stride;
-    __device__ Walk() : chunk(threadIdx.x % CHUNKS), first(threadIdx.x / CHUNKS), stride(blockDim.x / CHUNKS) {
+    static constexpr int CHUNKS = C / 8, stride = THREADS / CHUNKS;
+    int chunk, first;
+    __device__ Walk() : chunk(threadIdx.x % CHUNKS), first(threadIdx.x / CHUNKS) {
         if (first >= stride) first = 1 << 30;  // threads left over rest
     }
 };
@@ -153,31 +161,24 @@ template <int C, int EDGE> DEVICE void clear_borders(char* tile) {
         store8(tile + (i / 2 * WIDE + i % 2 * (WIDE - 1)) * STRIDE + walk.chunk * 16, Vec8{});
 }
 
-// With SUM, also adds up the thread's channels over all pixels.
-template <int ALL, int C, int EDGE, bool SUM>
-DEVICE void fetch_activations(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
+// Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
+template <int ALL, int C, int EDGE>
+DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C), COUNT = IMAGES * HIGH * MAP;
     const Walk<C> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
-    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
-    for (int pixel = walk.first; pixel < IMAGES * HIGH * MAP; pixel += walk.stride) {
-        const int x = pixel % MAP, line = pixel / MAP, image = IMAGES == 1 ? 0 : line / HIGH;
-        const int y = line - image * HIGH - EDGE + at.row;
-        char* place = to + (line * WIDE + x) * STRIDE;
-        const bf16* source = data + ((image * MAP + y) * MAP + x) * ALL;
-        if ((EDGE && (y < 0 || y >= MAP)) || at.image + image >= batch) {
-            store8(place, Vec8{});
-        } else if constexpr (SUM) {
-            const Vec8 found = load8(source);
-            store8(place, found);
-            add8(total, found);
-        } else {
-            copy_async(shared_address(place), source);
-        }
+    const u32 to = shared_address(tile) + EDGE * STRIDE + walk.chunk * 16;
+    constexpr bool STEADY = walk.stride % MAP == 0;  // then the thread keeps to its column
+#pragma unroll
+    for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
+        const int pixel = walk.first + turn * walk.stride, x = (STEADY ? walk.first : pixel) % MAP;
+        const int line = STEADY ? walk.first / MAP + turn * (walk.stride / MAP) : pixel / MAP;
+        const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row;
+        const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch;
+        if (pixel < COUNT)
+            copy_async(to + (line * WIDE + x) * STRIDE, data + ((image * MAP + y) * MAP + x) * ALL, there);
     }
-    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
-    await_copies();
 }
 
 // The 27 neighbours of a pixel as channels: tap by tap three colours, then zeros up to 32.
@@ -209,9 +210,30 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
     }
 }
 
+// Eight channels of a gradient behind 2x2 pooling, and which of the window's four pixels they belong to.
+struct Window { u32 value[4], place[4]; };
+
+DEVICE Window window_of(const Vec8& found, const uint2& codes, float scale) {
+    Window w = {{}, {spread_low(codes.x), spread_high(codes.x), spread_low(codes.y), spread_high(codes.y)}};
+    each<0, 4>([&](auto word) {
+        constexpr int W = decltype(word)::value;
+        w.value[W] = pack(low_half(found.word[W]) * scale, high_half(found.word[W]) * scale);
+    });
+    return w;
+}
+
+template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
+    Vec8 part;
+    each<0, 4>([&](auto word) {
+        constexpr int W = decltype(word)::value;
+        part.word[W] = w.value[W] & equal_halves(w.place[W], PIXEL * 0x00010001u);
+    });
+    return part;
+}
+
 // A gradient behind 2x2 pooling, laid back on the pixels it came from.
-template <int ALL, int C, int EDGE, bool SUM>
-DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
+template <int ALL, int C, int EDGE>
+DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
     constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
     constexpr int DOWN = ROWS / 2 + 2 * EDGE;  // rows of windows that touch the tile
     const Walk<C> walk;
@@ -222,40 +244,16 @@ DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel
     for (int window = walk.first; window < IMAGES * DOWN * HALF; window += walk.stride) {
         const int wx = window % HALF, line = window / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
         const int down = line - image * DOWN, wy = down - EDGE + at.row / 2;
-        u32 value[4] = {0, 0, 0, 0}, place[2] = {0x04040404u, 0x04040404u};
+        Window w = {};
         if ((!EDGE || (wy >= 0 && wy < HALF)) && at.image + image < batch) {
             const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
-            const Vec8 found = load8(data + offset);
-            const uint2 codes = *(const uint2*)(code + offset);
-            place[0] = codes.x, place[1] = codes.y;
-            each<0, 4>([&](auto word) {
-                constexpr int W = decltype(word)::value;
-                value[W] = pack(low_half(found.word[W]) * from.scale, high_half(found.word[W]) * from.scale);
-            });
+            w = window_of(load8(data + offset), *(const uint2*)(code + offset), from.scale);
         }
-        const u32 places[4] = {spread_low(place[0]), spread_high(place[0]), spread_low(place[1]),
-                               spread_high(place[1])};
         const int top = 2 * down - EDGE;  // the window's first row in the tile
         each<0, 4>([&](auto pixel) {
             constexpr int P = decltype(pixel)::value;
-            if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH)) {
-                Vec8 kept;
-                each<0, 4>([&](auto word) {
-                    constexpr int W = decltype(word)::value;
-                    kept.word[W] = value[W] & equal_halves(places[W], P * 0x00010001u);
-                });
-                store8(to + ((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2) * STRIDE, kept);
-                if constexpr (SUM) add8(total, kept);
-            }
+            if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH))
+                store8(to + ((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2) * STRIDE, part_of<P>(w));
         });
     }
-    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
-}
-
-// Brings C of ALL channels, from `channel` on.
-template <int KIND, int ALL, int C, int EDGE, bool SUM = false>
-DEVICE void fetch(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
-    if constexpr (KIND == 0) fetch_activations<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
-    if constexpr (KIND == 1) fetch_images(tile, from, at, batch);
-    if constexpr (KIND == 2) fetch_unpooled<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
 }

@@ -148,15 +148,18 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     *(uint2*)(to.code + offset) = both;
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run, const float* __restrict__ bias,
          i64 bias_of_run, const Target to, int batch) {
     SHARED_MEMORY(tile);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
     const int run = blockIdx.z, part = blockIdx.y * WARPS_N + warp_n, first_channel = blockIdx.y * OUT_CHANNELS;
     const Place at = place_of(blockIdx.x, run);
-    float no_total[8];
-    fetch<SOURCE, CI, CI, BORDER / 2>(tile, from, at, 0, batch, no_total);
+    if constexpr (SOURCE == 0) copy_activations<CI, CI, BORDER / 2>(tile, from, at, 0, batch);
+    if constexpr (SOURCE == 1) fetch_images(tile, from, at, batch);
+    if constexpr (SOURCE == 2) fetch_unpooled<CI, CI, BORDER / 2>(tile, from, at, 0, batch);
+    if constexpr (BORDER) clear_borders<CI, BORDER / 2>(tile);
+    await_copies();
     __syncthreads();
 
     float sum[PATCHES_EACH][BLOCKS_EACH][4];

@@ -134,6 +134,7 @@ class Tiling:
             **self.shape.macros,
             "ROWS": self.rows,
             "IMAGES": self.images,
+            "THREADS": self.threads,
             "WARPS_M": self.warps_m,
             "WARPS_N": self.warps_n,
             "PATCHES_EACH": self.patches_each,
@@ -169,6 +170,8 @@ class Sharing:
     groups: int
     splits: int
     resident: int
+    stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
+    pooled: bool  # gradients come from behind 2x2 pooling
 
     @property
     def threads(self) -> int:
@@ -187,7 +190,8 @@ class Sharing:
         outputs = 8 * self.outputs_each * min(self.groups, across)
         pixels = self.images * self.rows * s.map
         tile = s.tile_bytes(self.rows, self.images) // stride(s.channels_in) * stride(inputs)
-        return max(tile + pixels * stride(outputs), self.threads * 8 * 4)
+        windows = pixels // 4 * outputs * 3 if self.pooled else 0  # values and codes as they come
+        return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def tiles(self, batch: int) -> int:
         return -(-batch // self.images) * (self.shape.map // self.rows)
@@ -208,11 +212,13 @@ class Sharing:
             **self.shape.macros,
             "ROWS": self.rows,
             "IMAGES": self.images,
+            "THREADS": self.threads,
             "INPUTS_EACH": self.inputs_each,
             "OUTPUTS_EACH": self.outputs_each,
             "GROUPS": self.groups,
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
+            "STAGES": self.stages,
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:

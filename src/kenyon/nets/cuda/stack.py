@@ -38,7 +38,7 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]]) -> l
     """None where one of the layers does not fit the kernels."""
     stages = []
     for layer, site in layers:
-        tiling, sharing = choose_tiling(Shape.forward(layer)), choose_sharing(Shape.forward(layer))
+        tiling, sharing = choose_tiling(Shape.forward(layer)), choose_sharing(Shape.forward(layer), layer.pooled)
         backward = None if layer.first else choose_tiling(Shape.backward(layer))
         if tiling is None or sharing is None or (backward is None and not layer.first):
             return None
