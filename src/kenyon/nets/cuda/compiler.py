@@ -61,8 +61,9 @@ def available(device: torch.device) -> bool:
 
 
 def source_of(name: str) -> str:
-    """What is compiled for a kernel: the common part, then its own file."""
-    return (FOLDER / "convolution.cu").read_text() + (FOLDER / f"{name}.cu").read_text()
+    """What is compiled for a kernel: the common parts, then its own file."""
+    parts = ("convolution", name) if name == "weigh" else ("convolution", "results", name)
+    return "".join((FOLDER / f"{part}.cu").read_text() for part in parts)
 
 
 def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:

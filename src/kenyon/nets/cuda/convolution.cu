@@ -15,7 +15,7 @@
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
 // TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
-// THREADS    of a block
+// THREADS    that share a tile
 // SOURCE     where `convolve` and `weigh` find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
 //            3 masked where `mask` is not positive
@@ -122,6 +122,12 @@ constexpr int HALF = MAP / 2;
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
 
+// Where eight channels of a pixel lie: channels side by side, as matrices are fetched into registers.
+template <int C> struct Rows {
+    static constexpr int CHANNELS = C;
+    __device__ static constexpr int at(int pixel, int chunk) { return pixel * stride_of(C) + chunk * 16; }
+};
+
 struct Source {
     const void* data;         // activations, (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
     const u8* code;           // of pooled gradients: which of the four pixels it belongs to, 4: none
@@ -141,7 +147,7 @@ DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
 template <int C> struct Walk {
     static constexpr int CHUNKS = C / 8, stride = THREADS / CHUNKS;
     int chunk, first;
-    __device__ Walk() : chunk(threadIdx.x % CHUNKS), first(threadIdx.x / CHUNKS) {
+    __device__ Walk() : chunk(threadIdx.x % THREADS % CHUNKS), first(threadIdx.x % THREADS / CHUNKS) {
         if (first >= stride) first = 1 << 30;  // threads left over rest
     }
 };
@@ -154,21 +160,21 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
 }
 
 // The tile is as wide as the map, so that its first and last column are always border.
-template <int C, int EDGE> DEVICE void clear_borders(char* tile) {
-    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE), STRIDE = stride_of(C);
-    const Walk<C> walk;
+template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
+    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE);
+    const Walk<LAYOUT::CHANNELS> walk;
     for (int i = walk.first; i < 2 * ROWS_ALL; i += walk.stride)
-        store8(tile + (i / 2 * WIDE + i % 2 * (WIDE - 1)) * STRIDE + walk.chunk * 16, Vec8{});
+        store8(tile + LAYOUT::at(i / 2 * WIDE + i % 2 * (WIDE - 1), walk.chunk), Vec8{});
 }
 
 // Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
-template <int ALL, int C, int EDGE>
+template <int ALL, class LAYOUT, int EDGE>
 DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C), COUNT = IMAGES * HIGH * MAP;
-    const Walk<C> walk;
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, COUNT = IMAGES * HIGH * MAP;
+    const Walk<LAYOUT::CHANNELS> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
-    const u32 to = shared_address(tile) + EDGE * STRIDE + walk.chunk * 16;
+    const u32 to = shared_address(tile) + LAYOUT::at(EDGE, walk.chunk);
     constexpr bool STEADY = walk.stride % MAP == 0;  // then the thread keeps to its column
 #pragma unroll
     for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
@@ -177,7 +183,7 @@ DEVICE void copy_activations(char* tile, const Source& from, Place at, int chann
         const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row;
         const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch;
         if (pixel < COUNT)
-            copy_async(to + (line * WIDE + x) * STRIDE, data + ((image * MAP + y) * MAP + x) * ALL, there);
+            copy_async(to + LAYOUT::at(line * WIDE + x, 0), data + ((image * MAP + y) * MAP + x) * ALL, there);
     }
 }
 
@@ -232,15 +238,15 @@ template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
 }
 
 // A gradient behind 2x2 pooling, laid back on the pixels it came from.
-template <int ALL, int C, int EDGE>
+template <int ALL, class LAYOUT, int EDGE>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE;
     constexpr int DOWN = ROWS / 2 + 2 * EDGE;  // rows of windows that touch the tile
-    const Walk<C> walk;
+    const Walk<LAYOUT::CHANNELS> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (HALF * HALF * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u8* code = from.code + first;
-    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
+    char* to = tile + LAYOUT::at(EDGE, walk.chunk);
     for (int window = walk.first; window < IMAGES * DOWN * HALF; window += walk.stride) {
         const int wx = window % HALF, line = window / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
         const int down = line - image * DOWN, wy = down - EDGE + at.row / 2;
@@ -253,7 +259,7 @@ DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel
         each<0, 4>([&](auto pixel) {
             constexpr int P = decltype(pixel)::value;
             if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH))
-                store8(to + ((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2) * STRIDE, part_of<P>(w));
+                store8(to + LAYOUT::at((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2, 0), part_of<P>(w));
         });
     }
 }

@@ -179,10 +179,10 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
     // Tile t comes into a stage. Of pooled gradients it came into `raw` before, which now takes those of the next tile.
     auto bring = [&](int t, char* tile) {
         const Place at = place_of(t, run);
-        if constexpr (SOURCE == 0) copy_activations<CI, SLICE_INPUTS, BORDER / 2>(tile, from, at, first_input, batch);
+        if constexpr (SOURCE == 0) copy_activations<CI, Rows<SLICE_INPUTS>, BORDER / 2>(tile, from, at, first_input, batch);
         if constexpr (SOURCE == 1) fetch_images(tile, from, at, batch);
         if constexpr (GRADIENT == 0)
-            copy_activations<CO, SLICE_OUTPUTS, 0>(tile + INPUT_BYTES, gradient, at, first_output, batch);
+            copy_activations<CO, Rows<SLICE_OUTPUTS>, 0>(tile + INPUT_BYTES, gradient, at, first_output, batch);
         if constexpr (GRADIENT == 2) {
             lay_windows(tile + INPUT_BYTES, raw, gradient.scale, has_bias, total);
             const int next = t + gridDim.x;
@@ -192,7 +192,7 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
 
     if constexpr (BORDER)
         each<0, STAGES>([&](auto stage) {
-            clear_borders<SLICE_INPUTS, BORDER / 2>(memory + decltype(stage)::value * STAGE_BYTES);
+            clear_borders<Rows<SLICE_INPUTS>, BORDER / 2>(memory + decltype(stage)::value * STAGE_BYTES);
         });
     const int begin = blockIdx.x;
     if (GRADIENT == 2 && begin < tiles) copy_windows(raw, gradient, place_of(begin, run), first_output, batch);
