@@ -6,13 +6,31 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from kenyon.nets.cuda.plan import SHARED_MEMORY, Shape, Sharing, Tiling, tile_of
+from kenyon.nets.cuda.plan import SHARED_MEMORY, DenseTiling, Shape, Sharing, Tiling, tile_of
 
 _RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
 
 
-def choose_tiling(shape: Shape) -> Tiling | None:
-    """None where the layer does not fit the kernel."""
+def choose_tiling(shape: Shape, teams: bool) -> Tiling | DenseTiling | None:
+    """None where the layer does not fit the kernels. `teams`: the device has products of four warps."""
+    dense = _choose_dense(shape) if teams and shape.learners == 1 and shape.taps == 9 else None
+    return dense or _choose_tiling(shape)
+
+
+def _choose_dense(shape: Shape) -> DenseTiling | None:
+    if shape.map not in (8, 16, 32):
+        return None
+    for slice in (64, 32):  # wider products fetch less
+        # A thread keeps 4 sums for each 8 x 8 pixels and 8 outputs.
+        if shape.channels_out % slice == 0 and shape.map // 8 * slice // 2 <= 64:
+            for teams in (4, 3, 2):
+                tiling = DenseTiling(shape, slice, teams)
+                if tiling.shared_bytes <= SHARED_MEMORY:
+                    return tiling
+    return None
+
+
+def _choose_tiling(shape: Shape) -> Tiling | None:
     blocks = shape.channels_out // 8
     if shape.taps == 1:  # little work a pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)

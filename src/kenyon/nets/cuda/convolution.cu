@@ -74,6 +74,14 @@ DEVICE u32 pack_positive(float low, float high) {  // with ReLU; keeps nan
     return word;
 }
 
+// From memory that nobody writes meanwhile: several such loads can be under way while others are stored.
+DEVICE Vec8 load8_constant(const void* from) {
+    Vec8 v;
+    asm("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(from));
+    return v;
+}
+
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
 
 // On the two halves or four bytes of a word: all ones where the comparison holds.
@@ -237,29 +245,41 @@ template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
     return part;
 }
 
-// A gradient behind 2x2 pooling, laid back on the pixels it came from.
+// A gradient behind 2x2 pooling, laid back on the pixels it came from. Some windows are on their way at a time.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
     constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE;
-    constexpr int DOWN = ROWS / 2 + 2 * EDGE;  // rows of windows that touch the tile
+    constexpr int DOWN = ROWS / 2 + 2 * EDGE, COUNT = IMAGES * DOWN * HALF;  // rows of windows that touch the tile
     const Walk<LAYOUT::CHANNELS> walk;
+    constexpr int TURNS = (COUNT + walk.stride - 1) / walk.stride, SOME = TURNS < 4 ? TURNS : 4;
     const i64 first = ((i64)at.run * batch + at.image) * (HALF * HALF * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u8* code = from.code + first;
     char* to = tile + LAYOUT::at(EDGE, walk.chunk);
-    for (int window = walk.first; window < IMAGES * DOWN * HALF; window += walk.stride) {
-        const int wx = window % HALF, line = window / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
-        const int down = line - image * DOWN, wy = down - EDGE + at.row / 2;
-        Window w = {};
-        if ((!EDGE || (wy >= 0 && wy < HALF)) && at.image + image < batch) {
-            const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
-            w = window_of(load8(data + offset), *(const uint2*)(code + offset), from.scale);
-        }
-        const int top = 2 * down - EDGE;  // the window's first row in the tile
-        each<0, 4>([&](auto pixel) {
-            constexpr int P = decltype(pixel)::value;
-            if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH))
-                store8(to + LAYOUT::at((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2, 0), part_of<P>(w));
+#pragma unroll 1
+    for (int begin = walk.first; begin < COUNT; begin += SOME * walk.stride) {
+        Vec8 value[SOME];
+        uint2 codes[SOME];
+        each<0, SOME>([&](auto turn) {
+            constexpr int I = decltype(turn)::value;
+            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % HALF, wy = line - image * DOWN - EDGE + at.row / 2;
+            value[I] = Vec8{}, codes[I] = uint2{};
+            if (wy >= 0 && wy < HALF && image < IMAGES && at.image + image < batch) {
+                const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
+                value[I] = load8_constant(data + offset), codes[I] = *(const uint2*)(code + offset);
+            }
+        });
+        each<0, SOME>([&](auto turn) {
+            constexpr int I = decltype(turn)::value;
+            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % HALF, top = 2 * (line - image * DOWN) - EDGE;
+            const Window w = window_of(value[I], codes[I], from.scale);
+            each<0, 4>([&](auto pixel) {
+                constexpr int P = decltype(pixel)::value;
+                if (line < IMAGES * DOWN && top + P / 2 >= 0 && top + P / 2 < HIGH)
+                    store8(to + LAYOUT::at((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2, 0), part_of<P>(w));
+            });
         });
     }
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kenyon.nets.dropout import padded
 
@@ -102,6 +103,7 @@ def stride(channels: int) -> int:
 class Tiling:
     """How `convolve` divides a layer: see convolve.cu."""
 
+    kernel: ClassVar[str] = "convolve"
     shape: Shape
     rows: int
     images: int
@@ -124,7 +126,7 @@ class Tiling:
         out = 16 * self.patches_each * self.warps_m * stride(8 * self.blocks_each * self.warps_n)
         return max(self.shape.tile_bytes(self.rows, self.images), out)
 
-    def grid(self, batch: int, runs: int) -> tuple[int, int, int]:
+    def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
         tiles = -(-batch // self.images) * (self.shape.map // self.rows)
         return tiles, self.parts // self.warps_n, runs
 
@@ -151,6 +153,45 @@ class Tiling:
                     for n in range(part * self.blocks_each, (part + 1) * self.blocks_each):
                         if s.used(k, n):
                             yield tap, k, n
+
+
+@dataclass(frozen=True)
+class DenseTiling:
+    """How `convolve_dense` divides a layer of one learner: see convolve_dense.cu."""
+
+    kernel: ClassVar[str] = "convolve_dense"
+    rows: ClassVar[int] = 8
+    shape: Shape
+    slice: int
+    teams: int
+
+    @property
+    def threads(self) -> int:
+        return 128 * self.teams
+
+    @property
+    def shared_bytes(self) -> int:
+        s, chunks = self.shape, self.shape.channels_in // 8
+        plane = -(-(self.rows + 2) * (s.map + 2) * 16 // 128) * 128 + (16 if chunks > 4 else 32 if chunks > 2 else 64)
+        weights = s.taps * s.channels_in * self.slice * 2
+        return weights + self.teams * (chunks * plane + self.rows * s.map * stride(self.slice))
+
+    def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
+        """Blocks stay for all tiles: together they fill the device once."""
+        slices = self.shape.channels_out // self.slice
+        tiles = batch * (self.shape.map // self.rows)
+        return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            **self.shape.macros,
+            "ROWS": self.rows,
+            "IMAGES": 1,
+            "THREADS": 128,
+            "SLICE": self.slice,
+            "TEAMS": self.teams,
+        }
 
 
 def tile_of(pixels: int, side: int) -> tuple[int, int]:

@@ -86,12 +86,13 @@ template <int C> DEVICE void leave(const char* tile, Place at, int first, const 
     } else {
         // The pixels of a tile follow one another.
         const i64 start = ((i64)(at.run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;
+#pragma unroll 4
         for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {
             if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
             const i64 offset = start + pixel * CO;
             Vec8 v = load8(tile + pixel * STRIDE + walk.chunk * 16);
             if constexpr (RESULT == 3) {
-                const Vec8 mask = load8(to.mask + offset);
+                const Vec8 mask = load8_constant(to.mask + offset);
                 each<0, 4>([&](auto word) {
                     constexpr int W = decltype(word)::value;
                     v.word[W] &= ~equal_halves(mask.word[W], 0);  // behind a ReLU nothing is negative
