@@ -182,7 +182,7 @@ static void await_copies() {
     copies.clear();
 }
 
-#define load8_constant load8  // which the kernels define
+#define load8_constant load8  // a difference only to the compiler for a GPU
 static void load_matrices_as(uint32_t* to, uint32_t at, bool transposed) {
     emulator::Warp& warp = emulator::warps[emulator::current / 32];
     const int me = emulator::current % 32;

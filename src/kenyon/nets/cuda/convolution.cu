@@ -5,8 +5,9 @@
 // A block of threads owns a tile of pixels of one run. It brings the tile into shared memory with a border of one
 // pixel, multiplies (nine shifted views of the tile) x (weights), and leaves the result through shared memory.
 //
-//   convolve  the layer itself, and with swapped channels and turned weights the gradient of its input
-//   weigh     the gradient of its weights and bias, one partial sum a block
+//   convolve        the layer itself, and with swapped channels and turned weights the gradient of its input
+//   convolve_dense  the same for one learner, by products that only Hopper has
+//   weigh           the gradient of its weights and bias, one partial sum a block
 //
 // The unit of work is the tensor cores' product of 16 pixels (2 rows x 8 columns) x 16 inputs x 8 outputs. Weights of
 // learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out by the compiler.
@@ -16,7 +17,7 @@
 // TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
 // THREADS    that share a tile
-// SOURCE     where `convolve` and `weigh` find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
+// SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
 //            3 masked where `mask` is not positive
 
