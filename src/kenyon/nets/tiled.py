@@ -40,14 +40,16 @@ def tiled(
         return None
     assert isinstance(backbone, nn.Sequential)
     plan = Sequential(backbone, shape, learners, folds=True)
-    stages = plan_stages(plan.steps, shape, layout, learners)
+    stages = plan_stages(plan.steps, shape, layout, learners, compiler.has_teams(device))
     return None if stages is None else Tiled(backbone, shape, learners, stages, device, compiler.build)
 
 
 def plan_stages(
-    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int
+    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int, teams: bool = True
 ) -> list[Stage] | None:
-    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot."""
+    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot. `teams`: the
+    device has products of four warps.
+    """
     channels, side, width = shape
     if channels != 3 or side != width:
         return None
@@ -75,7 +77,7 @@ def plan_stages(
         return None
     if _dense_layers(rest[1:]) is None:
         return None
-    return choose_stages(layers)
+    return choose_stages(layers, teams)
 
 
 def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
