@@ -13,7 +13,7 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "threads"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads"}
 DATA = BASE | {"data", "streams"}
 PARTS = {"nets", "importance", "hooks", "tracked", "stages", "penalties", "mechanisms"}  # that methods are made of
 ALLOWED = {
@@ -23,6 +23,7 @@ ALLOWED = {
     "random": {"hashing"},
     "passes": set(),
     "forces": set(),
+    "losses": set(),
     "threads": set(),
     "metrics": {"errors"},
     "data": BASE,

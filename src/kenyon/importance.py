@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.losses import weighted_cross_entropy
 from kenyon.nets.net import NO_CLASS
 
 Accumulate = Literal["average", "sum"]
@@ -37,13 +37,8 @@ Accumulate = Literal["average", "sum"]
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of every sample, (..., B)."""
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
-
-
 def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    return (cross_entropy(logits, labels) * valid).sum(-1) / valid.sum(-1).clamp(min=1)
+    return weighted_cross_entropy(logits, labels, valid) / valid.sum(-1).clamp(min=1)
 
 
 def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:

@@ -215,7 +215,7 @@ def check_weights(
     )
     kernel.launch((blocks, sharing.all_groups // sharing.groups, case.R), sharing.threads, arguments)
     weights = partial.cpu().sum((1, 2))[:, torch.from_numpy(gradient_map(c, sharing))]
-    assert distance(weights, drow[:, : c.weight_count]) < 1e-5
+    assert distance(weights, drow[:, : c.weight_count]) < 5e-5  # sums of float32 over all pixels of an image
     real = c.learners * c.outputs
     assert distance(biases.cpu().sum(1)[:, :real], dbias[:, :real]) < 1e-5
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-from kenyon.importance import GradientImportance, cross_entropy
+from kenyon.importance import GradientImportance
+from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.random import Noise, Purpose, key, shuffled
@@ -103,7 +104,7 @@ class Engine:
 
     def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The mean loss of the stage over the batch."""
-        return (self.stage.loss(out, batch.labels) * batch.weight).sum(-1)
+        return self.stage.loss(out, batch.labels, batch.weight)
 
     def held_out_loss(self, theta: Tensor, into: Tensor) -> None:
         """The mean loss of the stage over the validation data of every run, added to (R,)."""
@@ -113,8 +114,7 @@ class Engine:
             for step in range(self.validation.capacity):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
-                loss = (self.stage.loss(out, batch.labels) * batch.valid).sum(-1)
-                into[run] += loss / sizes[run]
+                into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]
 
         self.lanes.each(self.live, work)
 
@@ -182,7 +182,7 @@ class Engine:
         """Of the cross-entropy alone."""
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-            return (cross_entropy(out.logits, batch.labels) * batch.weight).sum(-1)
+            return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
 
         self.gradients(theta, self.loader, loss, own=False)
 

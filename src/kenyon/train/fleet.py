@@ -124,9 +124,13 @@ class Batch:
 
     images: Tensor | Pictures  # (B, C, H, W), or by reference
     labels: Tensor  # (..., B)
-    valid: Tensor  # (..., B) 1 for a sample, 0 for padding
-    weight: Tensor  # (..., B) valid / number of valid samples
+    weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
     member: Tensor | None  # (..., B) or None when the phase has one task
+
+    @property
+    def valid(self) -> Tensor:
+        """(..., B) 1 for a sample, 0 for padding."""
+        return (self.weight > 0).to(self.weight.dtype)
 
 
 class Loader:
@@ -143,6 +147,7 @@ class Loader:
             torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
         self.valid, self.weight = (torch.zeros(R, S, batch, device=fleet.device) for _ in range(2))
+        self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
         self.windows: Noise | None = None  # of all steps, where training shows images at random
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
@@ -165,10 +170,11 @@ class Loader:
             buffer.copy_(values.gather(1, pick).mul_(there).view_as(buffer))
         self.valid.copy_(there.view_as(self.valid))
         self.weight.copy_(self.valid / self.valid.sum(-1, keepdim=True).clamp(min=1))
+        self.there.copy_(self.valid.amax(-1))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
-        return self.valid.index_select(1, self.step).squeeze(1).amax(1)
+        return self.there.index_select(1, self.step).squeeze(1)
 
     def steps_ahead(self, count: int) -> Tensor:
         """The next so many steps, (count,)."""
@@ -180,13 +186,12 @@ class Loader:
         def now(buffer: Tensor) -> Tensor:
             return buffer.index_select(1, self.steps_ahead(count)).flatten(0, 1)
 
-        valid, fleet = now(self.valid), self.fleet
+        fleet = self.fleet
         addresses = fleet.addresses.repeat_interleave(count)
         return Batch(
             images=Pictures(addresses, now(self.index), fleet.gains, fleet.shifts),
             labels=now(self.labels),
-            valid=valid,
-            weight=valid / valid.sum(-1, keepdim=True).clamp(min=1),
+            weight=now(self.weight),
             member=now(self.member) if self.joint else None,
         )
 
@@ -207,7 +212,6 @@ class Loader:
         return Batch(
             images=self.fleet.images(run, now(self.index), windows),
             labels=now(self.labels),
-            valid=now(self.valid),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,
         )

@@ -73,7 +73,7 @@ class Trainer:
 
         # Work space: rebuilt at will, never saved.
         self.validation_loss = torch.zeros(R, device=self.device)
-        self.finite = torch.ones(R, dtype=torch.bool, device=self.device)
+        self.losses = torch.zeros(R, device=self.device)  # of the phase, added up: finite as long as each of them is
         # Of epochs whose end the device has not confirmed: (epoch, whether each run is finite, when that is known).
         self.reports: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
@@ -167,7 +167,7 @@ class Trainer:
                 hook.begin_task()
         self.rate.fill_(self.training.rate)
         self.schedule.begin(self.theta)
-        self.finite.fill_(True)
+        self.losses.zero_()
 
     def _finish_phase(self) -> None:
         """Keep the weights of the phase, weigh their importance, test on every task."""
@@ -194,7 +194,8 @@ class Trainer:
         A GPU is asked about the epoch before, which it has finished: waiting for this one would leave it idle.
         """
         at = self.position
-        self.reports.append((at.epoch, self.finite.to("cpu", non_blocking=True), _finished_event(self.device)))
+        finite = torch.isfinite(self.losses).to("cpu", non_blocking=True)
+        self.reports.append((at.epoch, finite, _finished_event(self.device)))
         last = at.epoch + 1 == self.training.epochs
         while len(self.reports) > (1 if self.device.type == "cuda" and not last else 0):
             epoch, finite, event = self.reports.popleft()
@@ -215,7 +216,7 @@ class Trainer:
         """One batch of every run: gradient of loss and penalties, then the optimiser."""
         loader = self.engine.loader
         self.engine.gradients(self.theta, loader, self._training_loss, own=self._needs_own)
-        self.finite.logical_and_(torch.isfinite(self.engine.loss))
+        self.losses.add_(self.engine.loss)
         for hook in self.hooks:
             hook.before_update()
         keep = any(hook.needs_gradient for hook in self.hooks)
@@ -241,7 +242,7 @@ class Trainer:
             weights = self._weights()
             for penalty in self.method.parameter_penalties:
                 self.validation_loss.add_(penalty.value(weights))
-        self.finite.logical_and_(torch.isfinite(self.validation_loss))
+        self.losses.add_(self.validation_loss)
         tired = self.schedule.follow(self.theta, self.validation_loss, self.rate)
         self.optimiser.restart(tired)
         for hook in self.hooks:
