@@ -136,7 +136,7 @@ def test_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("drops", [True, False])
 def test_relu_dropout(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     R, K, B, units_ = 2, 3, 5, 12
-    site = DropoutSite(0.5, (48,))
+    site = DropoutSite(0.5, (48,), units_)
     noise = Noise.at(torch.tensor([3, 4], device=DEVICE), torch.tensor([6], device=DEVICE)) if drops else None
     x = random(R, K, B, units_).bfloat16()
     x[0, 0, 0, 0] = torch.nan
