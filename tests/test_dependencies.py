@@ -13,8 +13,9 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "threads"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads"}
 DATA = BASE | {"data", "streams"}
+PARTS = {"nets", "importance", "hooks", "tracked", "stages", "penalties", "mechanisms"}  # that methods are made of
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -22,22 +23,27 @@ ALLOWED = {
     "random": {"hashing"},
     "passes": set(),
     "forces": set(),
+    "losses": set(),
     "threads": set(),
     "metrics": {"errors"},
     "data": BASE,
     "streams": BASE | {"data"},
     "nets": BASE,
     "importance": BASE | {"nets"},
+    "hooks": BASE | {"nets", "importance"},
+    "tracked": BASE | {"nets", "importance", "hooks"},
+    "stages": BASE | {"nets", "importance"},
     "penalties": BASE | {"nets"},
-    "methods": BASE | {"nets", "importance", "penalties"},
-    "train": DATA | {"nets", "importance", "penalties", "methods", "metrics"},
-    "experiments": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train"},
-    "bench": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train", "experiments"},
+    "mechanisms": BASE | PARTS - {"mechanisms"},
+    "methods": BASE | PARTS,
+    "train": DATA | PARTS | {"methods", "metrics"},
+    "experiments": DATA | PARTS | {"methods", "metrics", "train"},
+    "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "report": BASE | {"methods", "metrics", "experiments", "bench"},
     "cli": DATA | {"methods", "metrics", "train", "experiments", "bench", "report"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | {"nets", "importance", "penalties", "methods", "metrics", "train", "experiments", "report"},
+    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "report"},
 }
 
 

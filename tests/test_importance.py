@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_published, mas, si
+from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_published, mas
 from kenyon.methods import Method
 from kenyon.nets import digits_mlp
 from kenyon.penalties import StabilityProtection
 from kenyon.random import Purpose, random_bytes
 from kenyon.streams import Stream
+from kenyon.tracked import si
 from kenyon.train import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 
@@ -31,7 +32,7 @@ def measured(
     method = Method(importance, (StabilityProtection(1.0),))
     trainer = make_trainer(method, streams, Training(epochs=1, batch=16), backbone=backbone, learners=K)
     trainer._enter_phase()
-    trainer._measure(importance, trainer.theta, Purpose.IMPORTANCE)
+    trainer.measure(importance, trainer.theta, Purpose.IMPORTANCE)
     return trainer, trainer.estimate.double()
 
 
@@ -93,7 +94,7 @@ def test_with_dropout(name: str) -> None:
         masks = []
         for batch in range(3):
             # First 20 samples x 16 bytes for the K * WIDTH hidden units, then 20 x 384 for the K * 128 features.
-            noise = random_bytes(trainer.keys, torch.tensor([batch]), 20 * (16 + 384))[run]
+            noise = random_bytes(trainer.engine.keys, torch.tensor([batch]), 20 * (16 + 384))[run]
             hidden, last = noise[: 20 * 16].view(20, 16), noise[20 * 16 :].view(20, 384)
             masks.append(
                 [
@@ -129,7 +130,7 @@ def test_classes_that_are_not_there_do_not_count(name: str) -> None:
 def test_measuring_again_gives_the_same() -> None:
     trainer, ours = measured(fisher_published(), STREAMS, 2, digits_mlp(WIDTH))
     before = trainer.theta.clone()
-    trainer._measure(fisher_published(), trainer.theta, Purpose.IMPORTANCE)
+    trainer.measure(fisher_published(), trainer.theta, Purpose.IMPORTANCE)
     assert torch.equal(trainer.estimate.double(), ours)
     assert torch.equal(trainer.theta, before)
 
@@ -157,7 +158,9 @@ def test_synaptic_intelligence_along_a_training(batch: int) -> None:
     def watched() -> None:
         nonlocal path
         at, before = trainer.position, trainer.theta[0].double()
-        index = trainer.loader.index[0, trainer.loader.step][0][trainer.loader.valid[0, trainer.loader.step][0] > 0]
+        index = trainer.engine.loader.index[0, trainer.engine.loader.step][0][
+            trainer.engine.loader.valid[0, trainer.engine.loader.step][0] > 0
+        ]
         split, task = streams[0].tasks[at.phase].train, at.phase
         where = [(split.index == i).nonzero().item() for i in index]
         x, y = normalised(split, streams[0])[where], split.labels[where]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -34,3 +35,11 @@ class Decay:
 
 
 Force = Pull | Decay
+
+# (strength, weight, target) of pulls and (rates, groups) of decays, as single passes over the rows take them
+Sorted = tuple[list[tuple[Tensor, Tensor, Tensor]], list[tuple[Tensor, Tensor]]]
+
+
+def sorted_forces(forces: Sequence[Force]) -> Sorted:
+    pulls = [(f.strength, f.weight, f.target) for f in forces if isinstance(f, Pull)]
+    return pulls, [(f.rates, f.groups) for f in forces if isinstance(f, Decay)]

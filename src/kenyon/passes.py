@@ -1,4 +1,4 @@
-"""Single passes over a fleet's rows in Triton: Adam with the forces of penalties, and sums of squares.
+"""Single passes over a fleet's rows in Triton: optimisers with the forces of penalties, and sums of squares.
 
 Each has its plain version where it is used; these serve on a GPU.
 """
@@ -58,17 +58,43 @@ def adam(
     `keep` writes the whole gradient back.
     """
     R, P = theta.shape
-    assert len(pulls) <= 2
-    nothing = theta
-    (s1, w1, t1), (s2, w2, t2) = (*pulls, *[(nothing, nothing, nothing)] * (2 - len(pulls)))
-    rates, groups = decay or (nothing, nothing)
     _adam[(-(-P // BLOCK), R)](
-        theta, gradient, first, second, rate, moves, steps, P,
-        s1, w1, t1, w1.shape[1] if pulls else 0, t1.stride(0) if pulls else 0,
-        s2, w2, t2, w2.shape[1] if len(pulls) > 1 else 0, t2.stride(0) if len(pulls) > 1 else 0,
-        rates, groups, rates.shape[1],
+        theta, gradient, first, second, rate, moves, steps, P, *_forces(theta, pulls, decay),
         *betas, epsilon, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
     )  # fmt: skip
+
+
+def sgd(
+    theta: Tensor,
+    gradient: Tensor,
+    velocity: Tensor,
+    rate: Tensor,
+    moves: Tensor,
+    momentum: float,
+    pulls: list[tuple[Tensor, Tensor, Tensor]],
+    decay: tuple[Tensor, Tensor] | None,
+    *,
+    keep: bool,
+) -> None:
+    """One step with momentum, and forces as in `adam`."""
+    R, P = theta.shape
+    _sgd[(-(-P // BLOCK), R)](
+        theta, gradient, velocity, rate, moves, P, *_forces(theta, pulls, decay),
+        momentum, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
+def _forces(
+    nothing: Tensor, pulls: list[tuple[Tensor, Tensor, Tensor]], decay: tuple[Tensor, Tensor] | None
+) -> list[Any]:
+    """The arguments of kernels for up to two pulls and a decay."""
+    assert len(pulls) <= 2
+    arguments: list[Any] = []
+    for strength, weight, target in pulls:
+        arguments += [strength, weight, target, weight.shape[1], target.stride(0)]
+    arguments += [nothing, nothing, nothing, 0, 0] * (2 - len(pulls))
+    rates, groups = decay or (nothing, nothing)
+    return [*arguments, rates, groups, rates.shape[1]]
 
 
 def _jit(kernel: Any) -> Any:
@@ -98,6 +124,45 @@ def _pull(
 
 
 @_jit
+def _forced(
+    g: tensor, x: tensor, at: tensor, mask: tensor, run: tensor,
+    s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
+    s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
+    rates: tensor, groups: tensor, G: tensor, PULLS: constexpr, DECAY: constexpr,
+) -> tensor:  # fmt: skip
+    """The gradient with the forces of penalties on the weights x."""
+    if PULLS >= 1:
+        g += _pull(x, at, run, s1, w1, t1, n1, d1)
+    if PULLS >= 2:
+        g += _pull(x, at, run, s2, w2, t2, n2, d2)
+    if DECAY:
+        group = tl.load(groups + at, mask=mask, other=-1)
+        g += tl.load(rates + run * G + group, mask=group >= 0, other=0.0) * x
+    return g
+
+
+@_jit
+def _sgd(
+    theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor, P: tensor,
+    s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
+    s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
+    rates: tensor, groups: tensor, G: tensor,
+    momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
+) -> None:  # fmt: skip
+    run = tl.program_id(1).to(tl.int64)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask, to = at < P, run * P + at
+    x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
+    g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    if KEEP:
+        tl.store(gradient + to, g, mask=mask)
+    move, v = tl.load(moves + run), tl.load(velocity + to, mask=mask)
+    v += (g + momentum * v - v) * move
+    tl.store(velocity + to, v, mask=mask)
+    tl.store(theta + to, x - v * (tl.load(rate + run) * move), mask=mask)
+
+
+@_jit
 def _adam(
     theta: tensor, gradient: tensor, first: tensor, second: tensor, rate: tensor, moves: tensor, steps: tensor,
     P: tensor,
@@ -111,13 +176,7 @@ def _adam(
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
-    if PULLS >= 1:
-        g += _pull(x, at, run, s1, w1, t1, n1, d1)
-    if PULLS >= 2:
-        g += _pull(x, at, run, s2, w2, t2, n2, d2)
-    if DECAY:
-        group = tl.load(groups + at, mask=mask, other=-1)
-        g += tl.load(rates + run * G + group, mask=group >= 0, other=0.0) * x
+    g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     if KEEP:
         tl.store(gradient + to, g, mask=mask)
     move, step = tl.load(moves + run), tl.maximum(tl.load(steps + run), 1.0)

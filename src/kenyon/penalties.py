@@ -10,6 +10,7 @@ weights, are drawn from N(0, 1) at the start of every task and trained by the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -70,7 +71,7 @@ class StabilityProtection:
         return self.strength * self.factor * _sums(w.importance * change.square(), 1)
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        return [Pull(_per_run(self.strength, w.theta) * (2 * self.factor), w.importance, w.anchor)]
+        return [Pull(_per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
 
 
 @dataclass(frozen=True)
@@ -231,11 +232,17 @@ def strength_of(strength: Strength, run: int | slice) -> float | Tensor:
     return strength[run] if isinstance(strength, Tensor) else strength
 
 
-def _per_run(strength: Strength, like: Tensor) -> Tensor:
-    """A strength as (R,)."""
+def _per_run(strength: Strength, like: Tensor, factor: float = 1.0) -> Tensor:
+    """A strength as (R,), times a factor."""
     if isinstance(strength, Tensor):
-        return strength.to(like)
-    return like.new_full((len(like),), strength)
+        return strength.to(like) * factor
+    return _constant(strength * factor, len(like), like.device, like.dtype)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Made once: every step asks for it."""
+    return torch.full((size,), value, device=device, dtype=dtype)
 
 
 def square_sums(net: Net, theta: Tensor) -> Tensor:

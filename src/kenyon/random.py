@@ -68,6 +68,9 @@ class Noise:
         """Several of them (G,), each as a run of its own: (R * G,), run by run."""
         return Noise(*(x.index_select(0, steps).T.flatten() for x in (self.first, self.second)))
 
+    def of_runs(self, runs: slice) -> Noise:
+        return Noise(self.first[runs], self.second[runs])
+
     def words(self, count: int, start: int = 0) -> Tensor:
         """The int32 words start..start+count-1, (R, count)."""
         return keyed_words(self.first, self.second, count, start)

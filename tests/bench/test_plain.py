@@ -61,7 +61,7 @@ def test_one_step_has_the_same_loss_and_gradient(pair: tuple[Subject, Plain]) ->
     penalty = subject.penalty(1)
     subject.train_epoch()
     assert subject.steps == 1
-    torch.testing.assert_close(subject.trainer.loss[1] + penalty, loss.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(subject.trainer.engine.loss[1] + penalty, loss.detach(), rtol=1e-5, atol=1e-6)
     # Adam's running mean after one step is the gradient, but for a factor.
     gradient = subject.trainer.tensors()["adam.first"][1] / (1 - BETA1)
     views = subject.trainer.net.layout.views(gradient)

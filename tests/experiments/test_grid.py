@@ -68,9 +68,9 @@ def test_equal_seeds_are_equal_at_every_point() -> None:
     assert torch.equal(trainer.theta[:2], trainer.theta[2:]) and not torch.equal(trainer.theta[0], trainer.theta[1])
     assert trainer.fleet.streams[0] is trainer.fleet.streams[2]
     trainer._enter_phase()
-    order = trainer._shuffled(0)
-    trainer._seed_dropout(0)
-    assert torch.equal(order[:2], order[2:]) and torch.equal(trainer.keys[:2], trainer.keys[2:])
+    order = trainer.engine._shuffled(0)
+    trainer.engine._seed_dropout(0)
+    assert torch.equal(order[:2], order[2:]) and torch.equal(trainer.engine.keys[:2], trainer.engine.keys[2:])
 
 
 def test_only_strengths_that_differ_become_tensors() -> None:
@@ -88,7 +88,7 @@ def test_strengths_are_known_from_the_signature(monkeypatch: pytest.MonkeyPatch)
     assert find_method("caf-ewc").strengths == ("lambda_sp", "lambda_af", "gamma")
     assert find_method("ewc-af2").strengths == ("lambda_sp", "lambda_af")
     assert find_method("finetune").strengths == ()
-    monkeypatch.setattr("kenyon.methods.METHODS", dict(METHODS))  # what follows is not there for other tests
+    monkeypatch.setattr("kenyon.methods.registry.METHODS", dict(METHODS))  # what follows is not there for other tests
 
     def plain_protection(lambda_sp, factor: float = 1.0):  # type: ignore[no-untyped-def]
         """Without annotations: its points train one after another."""

@@ -90,8 +90,8 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [r for r, _, _ in by_hand[1]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 2e-3, 5e-4, 5e-4, 5e-4])
     assert [r for r, _, _ in by_hand[2]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 5e-4, 5e-4, 1.25e-4, 1.25e-4])
 
-    def made_up(logits: Tensor, labels: Tensor) -> Tensor:
-        return losses[:, trainer.position.epoch].unsqueeze(1).expand(labels.shape)
+    def made_up(logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        return losses[:, trainer.position.epoch] * weight.sum(-1)
 
     history: list[Tensor] = []
     validate = trainer._validate
@@ -99,10 +99,9 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     def patched() -> None:
         history.append(trainer.theta.clone())
         with monkeypatch.context() as patch:
-            patch.setattr("kenyon.train.loop.cross_entropy", made_up)
+            patch.setattr("kenyon.stages.weighted_cross_entropy", made_up)
             validate()
 
-    patched.__name__ = "_validate"
     trainer._validate = patched  # type: ignore[method-assign]
 
     def watch(t: Trainer) -> bool:
@@ -111,9 +110,9 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
             for run in range(3):
                 rate, restarted, where = by_hand[run][epoch]
                 assert float(t.rate[run]) == pytest.approx(rate)
-                assert (float(t.adam.steps[run]) == 0) == restarted
-                assert bool(t.adam.first[run].any()) != restarted
-                assert torch.equal(t.best[run], history[where][run])
+                assert (float(t.optimiser.steps[run]) == 0) == restarted
+                assert bool(t.optimiser.first[run].any()) != restarted
+                assert torch.equal(t.schedule.best[run], history[where][run])
         return False
 
     trainer.run(watch)
@@ -133,7 +132,7 @@ def test_best_weights_are_restored() -> None:
                 float(F.cross_entropy(hand.logits(t.theta[0].double(), normalised(split, stream))[0], split.labels))
             )
             rows.append(t.theta[0].clone())
-            assert float(t.best_loss[0]) == pytest.approx(min(losses), rel=1e-4)
+            assert float(t.schedule.best_loss[0]) == pytest.approx(min(losses), rel=1e-4)
         return False
 
     trainer.run(watch)
@@ -149,8 +148,10 @@ def test_every_task_begins_with_a_new_optimiser_and_rate() -> None:
 
     def begun() -> None:
         begin()
-        state = [float(t.abs().sum()) for t in trainer.adam.tensors().values()]
-        starts.append((float(trainer.rate[0]), state, float(trainer.best_loss[0]), float(trainer.waited[0])))
+        state = [float(t.abs().sum()) for t in trainer.optimiser.tensors().values()]
+        starts.append(
+            (float(trainer.rate[0]), state, float(trainer.schedule.best_loss[0]), float(trainer.schedule.waited[0]))
+        )
 
     trainer._begin_phase = begun  # type: ignore[method-assign]
     trainer.run()

@@ -64,13 +64,13 @@ def trainer(*, together: bool) -> Trainer:
 def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
     estimates = []
     for stacked in (1, 6):
-        monkeypatch.setattr("kenyon.train.loop.STACKED", stacked)
+        monkeypatch.setattr("kenyon.train.engine.STACKED", stacked)
         t = trainer(together=True)
-        assert t.at_once == max(1, stacked // 2)
+        assert t.engine.at_once == max(1, stacked // 2)
         t._enter_phase()
         t._begin_phase()
         assert t.method.importance is not None
-        t._measure(t.method.importance, t.theta, Purpose.IMPORTANCE)  # type: ignore[arg-type]
+        t.measure(t.method.importance, t.theta, Purpose.IMPORTANCE)  # type: ignore[arg-type]
         estimates.append(t.estimate.clone())
     assert float(estimates[0].max()) > 0
     torch.testing.assert_close(estimates[1], estimates[0], rtol=1e-3, atol=1e-7)

@@ -41,7 +41,7 @@ class Subject:
         t.position.phase, t.position.epoch = task, 0
         t._enter_phase()
         t._begin_phase()
-        t.loader.fill(t.samples)
+        t.engine.loader.fill(t.engine.samples)
         if task > 0:
             numbers = torch.rand(t.importance.shape, generator=torch.Generator().manual_seed(task))
             t.importance.copy_(1e-3 * numbers)
@@ -54,7 +54,7 @@ class Subject:
     @property
     def steps(self) -> int:
         """Training steps an epoch."""
-        return self.trainer.loader.steps
+        return self.trainer.engine.loader.steps
 
     @property
     def small(self) -> bool:
@@ -75,23 +75,23 @@ class Subject:
 
     def train_epoch(self) -> None:
         t = self.trainer
-        t._train_epoch(t._step)
+        t.train_epoch(t._step)
         t.position.epoch += 1
 
     def importance_pass(self) -> None:
         t = self.trainer
         assert isinstance(t.method.importance, GradientImportance)
-        t._measure(t.method.importance, t.theta, Purpose.IMPORTANCE)
+        t.measure(t.method.importance, t.theta, Purpose.IMPORTANCE)
 
     def evaluation(self) -> Tensor:
         """Accuracy of every run on every task, (R, T) per cent."""
         t = self.trainer
-        return evaluate(t.net, t.theta, t.fleet, t.lanes, t.live).accuracy
+        return evaluate(t.net, t.theta, t.fleet, t.engine.lanes, t.live).accuracy
 
     def penalty(self, run: int) -> Tensor:
         """The parameter penalties of a run: a step takes them as forces on the weights, not as a part of its loss."""
         t = self.trainer
-        penalties = () if t.first_phase else t.method.parameter_penalties
+        penalties = t.method.parameter_penalties if t.penalised else ()
         return sum((p.value(t._weights())[run] for p in penalties), torch.zeros(()))
 
     def estimate(self, run: int) -> dict[str, Tensor]:

@@ -145,16 +145,28 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_WHOLE = {"epochs", "batch", "patience", "learners", "width"}
+_WHOLE = {"epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"}
+_FLAGS = {"gate", "carry"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_WORDS = {"diversity", "precision", "fisher", "accumulate", "af1", "afs", "afs_form"}
+_WORDS = {
+    "optimiser",
+    "schedule",
+    "diversity",
+    "precision",
+    "fisher",
+    "omega",
+    "accumulate",
+    "af1",
+    "afs",
+    "afs_form",
+}
 
 
 def _check_kind(name: str, value: Any) -> None:
     """That a setting given from Python is of the kind that `--set` would have made of it."""
     if name in _WORDS:
         fits, kind = isinstance(value, str), "a word"
-    elif name == "gate":
+    elif name in _FLAGS:
         fits, kind = isinstance(value, bool), "True or False"
     elif name in _WHOLE:
         fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
@@ -167,9 +179,9 @@ def _check_kind(name: str, value: Any) -> None:
 def _convert(name: str, text: str) -> Any:
     if name in _WORDS:
         return text
-    if name == "gate":
+    if name in _FLAGS:
         if text.lower() not in _TRUTH:
-            raise ConfigError(f"gate is true or false, not '{text}'.")
+            raise ConfigError(f"{name} is true or false, not '{text}'.")
         return _TRUTH[text.lower()]
     try:
         return int(text) if name in _WHOLE else float(text)

@@ -57,9 +57,12 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
     streams = [of_seed[cell.seed] for cell in cells]
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
 
+    with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
+        backbone = bench.backbone(arch.width, arch.learners)
+
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
-            bench.backbone(arch.width, arch.learners),
+            backbone,
             streams[0].input_shape,
             streams[0].class_counts,
             learners=arch.learners,
@@ -68,6 +71,7 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
             learned=learned,
             device=device,
             dtype=dtype,
+            in_place=streams[0].augmentation is None and streams[0].testing is None,
         )
 
     bare = net({})

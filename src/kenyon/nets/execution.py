@@ -8,7 +8,7 @@
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
 
 Each of the first three maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to
-features (K, B, F).
+features (K, B, F), in the type of the images.
 `noise` holds the random bytes of this run and step for dropout; None means evaluation.
 """
 
@@ -25,6 +25,7 @@ from kenyon.errors import ConfigError
 from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size, padded
+from kenyon.nets.products import dense_layer
 
 Params = dict[str, Tensor]
 
@@ -214,8 +215,7 @@ class Stacked(Sequential):
                 w, bias = params[f"{name}.weight"], params.get(f"{name}.bias")
                 if shared:
                     x, shared = x.expand(K, *x.shape), False
-                wt = w.transpose(1, 2)
-                x = torch.bmm(x, wt) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, wt)
+                x = dense_layer(x, w, w.new_zeros(w.shape[:2]) if bias is None else bias)
             elif step.site is not None:
                 if (piece := pieces[step.number]) is not None:
                     keep = piece >= step.site.threshold
@@ -238,11 +238,14 @@ class Stacked(Sequential):
         pieces: list[Tensor | None],
     ) -> Tensor:
         """One convolution for all learners, with the bias, ReLU, pooling and dropout behind it."""
-        w, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
+        w, bias = (
+            params[f"{step.name}.weight"].to(x.dtype),
+            params.get(f"{step.name}.bias"),
+        )  # (K, O, I, h, w), (K, O)
         outputs = w.shape[0] * w.shape[1]
         kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
         x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
-        bias = w.new_zeros(outputs) if bias is None else bias.reshape(-1)
+        bias = w.new_zeros(outputs) if bias is None else bias.to(x.dtype).reshape(-1)
         bias = F.pad(bias, (0, padded(outputs) - outputs))
         if not step.relu:
             return x + bias.view(1, -1, 1, 1)

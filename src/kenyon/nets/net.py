@@ -22,8 +22,8 @@ from kenyon.errors import ConfigError
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
-from kenyon.nets.execution import choose_execution
-from kenyon.nets.layout import Layout
+from kenyon.nets.execution import Stacked, choose_execution
+from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 
@@ -56,7 +56,9 @@ class Net:
         learned: Mapping[str, tuple[int, ...]] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
+        in_place: bool = True,
     ) -> None:
+        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there."""
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
         if diversity not in get_args(Diversity):
@@ -80,7 +82,7 @@ class Net:
             protected["gate"] = (learners, T)
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         self.layout = Layout(protected, {**heads, **self.learned})
-        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
+        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype) if in_place else None
         small = dense(self.backbone, input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
@@ -158,7 +160,7 @@ class Net:
 
     def forward(
         self,
-        row: Tensor,
+        row: Rows,
         images: Tensor | Pictures,
         heads: Tensor,
         member: Tensor | None = None,
@@ -168,10 +170,10 @@ class Net:
     ) -> Outputs:
         """Predictions for a batch, of one run or of all.
 
-        One run: `row` (P,), `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs, where they are
-        computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the step. `heads`
-        (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample belongs to (None
-        when there is one).
+        One run: `row` (P,) or its named views, `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs,
+        where they are computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the
+        step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
+        belongs to (None when there is one).
         """
         views = self.layout.views(row)
         f = self._features(row, images, noise, views)  # (..., K, B, F)
@@ -183,7 +185,7 @@ class Net:
         weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
         bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)
-        if row.ndim == 2 and member is None:
+        if bias.ndim == 3 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
 
         def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
@@ -218,23 +220,27 @@ class Net:
 
     def _features(
         self,
-        row: Tensor,
+        row: Rows,
         images: Tensor | Pictures,
         noise: Tensor | Noise | None,
         views: dict[str, Tensor] | None = None,
     ) -> Tensor:
+        views = views or self.layout.views(row)
+        dtype = views["head.bias"].dtype
         if isinstance(self.execute, Tiled):
-            assert isinstance(images, Pictures) and not isinstance(noise, Tensor)
-            return self.execute.all_runs(row, views or self.layout.views(row), images, noise).to(row.dtype)
+            assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
+            return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
-        if views is None or self.dtype != row.dtype:
-            views = self.layout.views(row.to(self.dtype))
+        if isinstance(row, Tensor) and self.dtype != dtype:
+            views = self.layout.views(row.to(self.dtype))  # all at once
         params = {name: views[name] for name in self.backbone_names}
-        if isinstance(self.execute, Dense) and row.ndim == 2:
+        if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
+            params = {name: value.to(self.dtype) for name, value in params.items()}
+        if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
-            return self.execute.all_runs(params, images.to(self.dtype), noise).to(row.dtype)
+            return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)
         assert not isinstance(noise, Noise)
-        return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
+        return self.execute(params, images.to(self.dtype), noise).to(dtype)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

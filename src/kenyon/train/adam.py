@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Decay, Force, Pull
+from kenyon.forces import Force, sorted_forces
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -22,7 +22,7 @@ class Adam:
         self.steps = torch.zeros(shape[0], 1, device=device)
 
     def tensors(self) -> dict[str, Tensor]:
-        return {"first": self.first, "second": self.second, "steps": self.steps}
+        return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
     def restart(self, runs: Tensor | None = None) -> None:
         """Forget all momentum, of the given runs (R,) bool or of all."""
@@ -46,8 +46,7 @@ class Adam:
 
         `forces` add to the gradient; with `keep`, also in its buffer.
         """
-        pulls = [(f.strength, f.weight, f.target) for f in forces if isinstance(f, Pull)]
-        decays = [(f.rates, f.groups) for f in forces if isinstance(f, Decay)]
+        pulls, decays = sorted_forces(forces)
         if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
             self.steps.add_(moves.unsqueeze(1))
             buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)

@@ -4,28 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import Literal, get_args
 
 from kenyon.errors import ConfigError
+
+OptimiserName = Literal["adam", "sgd"]
+ScheduleName = Literal["plateau", "step"]
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training regime of a benchmark. Defaults: CIFAR family (Supplementary Section 2.2)."""
+    """The training regime of a benchmark. Defaults: CIFAR family (Supplementary Section 2.2).
+
+    schedule plateau: a validation loss that is not better for `patience` epochs divides the rate by `drop` and starts
+    the optimiser anew; the weights with the best one are kept. schedule step: the rate is divided by `drop` once,
+    after `drop_epoch` epochs; nothing is validated and the last weights are kept.
+    """
 
     epochs: int = 100  # of every task, always all of them
     batch: int = 256
-    rate: float = 1e-3  # Adam's learning rate at the start of every task
-    patience: int = 5  # epochs without a better validation loss before the rate drops
-    drop: float = 3.0  # what the rate is then divided by, with a new optimiser state
-    validation: float = 0.1  # share of the training data held out
+    rate: float = 1e-3  # the learning rate at the start of every task
+    patience: int = 5
+    drop: float = 3.0
+    validation: float = 0.1  # share of the training data held out; 0 with schedule step
+    optimiser: OptimiserName = "adam"
+    momentum: float = 0.9  # of sgd
+    schedule: ScheduleName = "plateau"
+    drop_epoch: int = 30
+    carry: bool = False  # one optimiser for all tasks, whose momentum goes on from one to the next
+    penalties_from: int = 2  # the task, counted from 1, from which on penalties on weights act
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch", 1), ("patience", 1)):
+        whole = (("epochs", 1), ("batch", 1), ("patience", 1), ("drop_epoch", 1), ("penalties_from", 1))
+        for name, least in whole:
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}.")
         for name in ("rate", "drop"):
             value = getattr(self, name)
             if not isfinite(value) or value <= 0:
                 raise ConfigError(f"{name} must be a finite number above 0, not {value}.")
-        if not 0 < self.validation < 1:
+        for name, words in (("optimiser", OptimiserName), ("schedule", ScheduleName)):
+            if getattr(self, name) not in get_args(words):
+                raise ConfigError(f"{name} must be {' or '.join(get_args(words))}, not '{getattr(self, name)}'.")
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"momentum must be 0 or larger and below 1, not {self.momentum}.")
+        if self.schedule == "step":
+            if self.validation != 0:
+                raise ConfigError(
+                    f"schedule step validates nothing: validation must be 0, not {self.validation}. "
+                    "Set validation=0, or schedule=plateau."
+                )
+        elif not 0 < self.validation < 1:
             raise ConfigError(f"validation is a share between 0 and 1, not {self.validation}.")

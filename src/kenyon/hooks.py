@@ -1,0 +1,129 @@
+"""Where methods act besides adding penalties to the loss: at the moments of the loop.
+
+A mechanism is a value, like a penalty. When training begins it is attached to the fleet at work and gives its hooks,
+which the loop calls at their moments and which keep the mechanism's own tensors. Hooks see all runs at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor
+
+from kenyon.forces import Force
+from kenyon.random import Purpose
+
+if TYPE_CHECKING:
+    from kenyon.importance import GradientImportance
+    from kenyon.nets import Net
+
+
+class Optimiser(Protocol):
+    def tensors(self) -> dict[str, Tensor]:
+        """Its state, by names that begin with its own."""
+
+    def restart(self, runs: Tensor | None = None) -> None:
+        """Forget all momentum, of the given runs (R,) bool or of all."""
+
+    def step(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        forces: Sequence[Force] = (),
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+
+        `forces` add to the gradient; with `keep`, also in its buffer.
+        """
+
+
+class Work(Protocol):
+    """The fleet at work, as hooks see it. Every tensor has a leading run axis."""
+
+    net: Net
+    theta: Tensor  # (R, P) stays in place, like `anchor` and `rate`
+    anchor: Tensor  # (R, Pp) the protected weights that the task before left, where the method has an importance
+    rate: Tensor  # (R,)
+
+    @property
+    def gradient(self) -> Tensor:
+        """(R, P) of the step at hand; penalties on weights included where a hook `needs_gradient`."""
+
+    @property
+    def estimate(self) -> Tensor:
+        """(R, Pp) what `measure` found."""
+
+    @property
+    def task(self) -> int:
+        """How many tasks were learned before this one."""
+
+    @property
+    def carries(self) -> bool:
+        """Whether momentum goes on from task to task."""
+
+    def new_optimiser(self, theta: Tensor) -> Optimiser: ...
+
+    def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
+        """All batches of the task in a new order; `purpose` keeps the draws apart from others'."""
+
+    def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
+        """One batch: the gradient of the cross-entropy alone, then the optimiser."""
+
+    def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
+        """Importance of `theta` for the task's training data, into `estimate`."""
+
+
+class Hooks:
+    """What happens at the moments of the loop: nothing, unless a mechanism says otherwise.
+
+    `before_update` and `after_update` are part of the captured step: they work on tensors that stay in place, and
+    must not ask the device for values.
+    """
+
+    needs_gradient = False  # whether `work.gradient` has to hold the whole gradient after the update
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The hooks' part of the state, saved and resumed with everything else."""
+        return {}
+
+    def begin_task(self) -> None:
+        """The weights are those that the task before left."""
+
+    def before_epoch(self) -> None: ...
+
+    def before_update(self) -> None:
+        """The gradient is there, and the weights have not moved."""
+
+    def after_update(self) -> None: ...
+
+    def after_epoch(self) -> None:
+        """Before the weights are validated."""
+
+    def rate_dropped(self, runs: Tensor) -> None:
+        """Of these runs (R,) bool the learning rate fell and the optimiser began anew."""
+
+    def finish_task(self) -> None:
+        """The weights are those that the task leaves."""
+
+
+class Mechanism(Protocol):
+    @property
+    def measures(self) -> tuple[GradientImportance, ...]:
+        """The importances that it will ask `Work.measure` for."""
+
+    def attach(self, work: Work) -> Hooks: ...
+
+
+class Tracking(Hooks):
+    """Hooks that measure an importance along the way, from every step."""
+
+    needs_gradient = True
+
+    def estimate(self) -> Tensor:
+        """The importance of the protected weights for the task, (R, Pp), when its last weights are known."""
+        raise NotImplementedError

@@ -1,0 +1,5 @@
+"""What methods do besides adding penalties, one mechanism a file."""
+
+from kenyon.mechanisms.expanded import ExpandedNetwork
+
+__all__ = ["ExpandedNetwork"]

@@ -1,0 +1,55 @@
+"""The expanded network of AF-2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from kenyon.hooks import Hooks, Work
+from kenyon.importance import GradientImportance, fisher_published
+from kenyon.random import Purpose
+
+
+@dataclass(frozen=True)
+class ExpandedNetwork:
+    """A second network that learns every task alone (AFEC): one epoch before each epoch of the main network, after
+    which its Fisher information is measured. It starts from the same first weights and goes on from task to task.
+    """
+
+    importance: GradientImportance = field(default_factory=fisher_published)
+
+    @property
+    def measures(self) -> tuple[GradientImportance, ...]:
+        return (self.importance,)
+
+    def attach(self, work: Work) -> Hooks:
+        return _Expanded(work, self.importance)
+
+
+class _Expanded(Hooks):
+    def __init__(self, work: Work, measured: GradientImportance) -> None:
+        self.work, self.measured = work, measured
+        self.theta = work.theta.clone()  # (R, P)
+        self.importance = torch.zeros_like(work.anchor)  # (R, Pp)
+        self.optimiser = work.new_optimiser(self.theta)
+
+    def tensors(self) -> dict[str, Tensor]:
+        momentum = {f"expanded_{name}": tensor for name, tensor in self.optimiser.tensors().items()}
+        return {"expanded": self.theta, "expanded_importance": self.importance, **momentum}
+
+    def begin_task(self) -> None:
+        if not self.work.carries:
+            self.optimiser.restart()
+
+    def before_epoch(self) -> None:
+        self.work.train_epoch(self._expanded_step, Purpose.EXPANDED)
+        self.work.measure(self.measured, self.theta, Purpose.EXPANDED)
+        self.importance.copy_(self.work.estimate)
+
+    def _expanded_step(self) -> None:
+        self.work.plain_step(self.theta, self.optimiser)
+
+    def rate_dropped(self, runs: Tensor) -> None:
+        self.optimiser.restart(runs)

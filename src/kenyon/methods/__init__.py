@@ -1,0 +1,9 @@
+"""Methods are values; here they are by name.
+
+A new method is a function of a few lines with @method.
+"""
+
+from kenyon.methods import regularised
+from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, method
+
+__all__ = ["METHODS", "Method", "MethodSpec", "find_method", "method", "regularised"]

@@ -1,0 +1,96 @@
+"""What a method is, and the methods by name.
+
+A method is a value: a number of learners, an importance and some penalties. A function that returns one is a method
+on the command line: its name is the method's (caf_ewc -> caf-ewc) and its keywords are the hyper-parameters that
+`--set` takes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_type_hints
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.hooks import Mechanism
+from kenyon.penalties import Divergence, ParameterPenalty, Penalty, Strength
+from kenyon.stages import LEARN, Stage
+from kenyon.tracked import Importance
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a network is kept from forgetting, and made to forget."""
+
+    importance: Importance | None = None
+    penalties: tuple[Penalty, ...] = ()
+    mechanisms: tuple[Mechanism, ...] = ()
+    stages: tuple[Stage, ...] = (LEARN,)  # one after another for every task
+    multi: bool = False  # several learners (five, unless told otherwise) instead of one
+    # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
+    schedule: Literal["sequential", "joint", "restart"] = "sequential"
+
+    @property
+    def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
+        return tuple(p for p in self.penalties if not isinstance(p, Divergence))
+
+    @property
+    def prediction_penalties(self) -> tuple[Divergence, ...]:
+        return tuple(p for p in self.penalties if isinstance(p, Divergence))
+
+
+@dataclass(frozen=True)
+class MethodSpec:
+    name: str
+    summary: str
+    build: Callable[..., Method]
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.build).parameters)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Those without a default: the published configurations give them."""
+        parameters = inspect.signature(self.build).parameters.values()
+        return tuple(p.name for p in parameters if p.default is inspect.Parameter.empty)
+
+    @property
+    def strengths(self) -> tuple[str, ...]:
+        """Those annotated as `Strength`: their values may differ between runs that train together."""
+        try:
+            hints = get_type_hints(self.build)
+        except NameError:  # annotations that mean nothing at run time; such points train one after another
+            return ()
+        return tuple(name for name in self.hyperparameters if hints.get(name) == Strength)
+
+    @property
+    def multi(self) -> bool:
+        """Whether the method has several learners, whatever its hyper-parameters."""
+        return self.build(**dict.fromkeys(self.required, 0.0)).multi
+
+    def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
+        given = dict(hyper or {})
+        for name in given:
+            if name not in self.hyperparameters:
+                raise unknown(f"hyper-parameter of {self.name}", name, self.hyperparameters or ("none",))
+        missing = [name for name in self.required if name not in given]
+        if missing:
+            raise ConfigError(f"{self.name} needs {', '.join(missing)}: give it with --set {missing[0]}=VALUE.")
+        return self.build(**given)
+
+
+METHODS: dict[str, MethodSpec] = {}
+
+
+def method(build: Callable[..., Method]) -> Callable[..., Method]:
+    name = build.__name__.replace("_", "-")
+    METHODS[name] = MethodSpec(name, (inspect.getdoc(build) or "").splitlines()[0], build)
+    return build
+
+
+def find_method(name: str) -> MethodSpec:
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]

@@ -1,0 +1,209 @@
+"""The data of a fleet on its way through the network: batch by batch, with every run's own randomness.
+
+Everything here is work space: it is rebuilt at will and never saved. Tensors stay in place, so that steps can be
+captured as CUDA graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+import torch
+from torch import Tensor
+
+from kenyon.importance import GradientImportance
+from kenyon.losses import weighted_cross_entropy
+from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
+from kenyon.random import Noise, Purpose, key, shuffled
+from kenyon.stages import LEARN, Stage
+from kenyon.streams.task import Stream
+from kenyon.train.device import Captured, Lanes, Runs
+from kenyon.train.fleet import Batch, Fleet, Loader
+from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
+from kenyon.train.regime import Training
+from kenyon.train.state import Position
+
+STACKED = 80  # runs that fill a GPU with batches of 20
+
+
+class Engine:
+    def __init__(
+        self,
+        net: Net,
+        streams: Sequence[Stream],
+        training: Training,
+        phases: Sequence[tuple[int, ...]],
+        measured: Sequence[GradientImportance],
+    ) -> None:
+        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked."""
+        self.net, self.device = net, net.device
+        self.fleet = Fleet(streams, net.device, net.execute.input_channels, by_reference=not net.small)
+        self.position = Position(diverged=[None] * len(streams))
+        R, joint = len(streams), len(phases[0]) > 1
+        self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
+        train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
+        self.loader = Loader(self.fleet, training.batch, train, joint=joint)
+        # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
+        self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
+        # Small batches of one run are measured at once, so many that they are a fleet of usual size.
+        self.at_once = max(1, STACKED // R) if net.together and not net.small else 1
+        sizes = {importance.batch for importance in measured}
+        self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint, together=self.at_once) for n in sizes}
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, device=self.device)
+
+        self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
+        self.estimate, self.train_sizes = zeros(R, net.layout.protected), zeros(R)
+        self.heads = torch.zeros(len(phases[0]), dtype=torch.long, device=self.device)
+        self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
+        most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
+        self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
+        self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
+        self.windows: Noise | None = None  # of all steps of this pass, where training shows images at random
+        if self.fleet.augmentation is not None:
+            self.windows = Noise.at(self.keys, self.every_step)
+            for loader in (self.loader, *self.small_loaders.values()):
+                loader.windows = self.windows
+        self.stage = LEARN
+        self.captured: dict[Hashable, Captured] = {}
+        self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
+
+    @property
+    def live(self) -> list[int]:
+        """The runs whose loss has stayed finite."""
+        return [run for run, where in enumerate(self.position.diverged) if where is None]
+
+    def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable) -> None:
+        """Lay out the data of a phase; done anew after a restart."""
+        self.stage, self.variant = stage, variant
+        self.heads.copy_(torch.tensor(tasks))
+        self.samples = self.fleet.samples("train", tasks)
+        self.train_sizes.copy_(self.samples.sizes)
+        if self.validation.capacity:
+            self.validation.fill(self.fleet.samples("validation", tasks))
+        for loader in self.small_loaders.values():
+            loader.fill(self.samples)
+
+    def repeat(self, work: Callable[[], None], *which: Hashable) -> None:
+        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
+        name = (work.__qualname__, self.variant, *which)
+        if name not in self.captured:
+            self.captured[name] = Captured(work, self.device, graphs=self.net.execute.capturable)
+        self.captured[name]()
+
+    # ------------------------------------------------------------------ passes
+
+    def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
+        """All batches of a newly shuffled order. `purpose` keeps the draws of another network apart."""
+        self.loader.fill(self.samples, self._shuffled(purpose))
+        self._seed_dropout(Purpose.DROPOUT, purpose)
+        for _ in range(self.loader.steps):
+            self.repeat(step)
+
+    def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+        """The mean loss of the stage over the batch."""
+        return self.stage.loss(out, batch.labels, batch.weight)
+
+    def held_out_loss(self, theta: Tensor, into: Tensor) -> None:
+        """The mean loss of the stage over the validation data of every run, added to (R,)."""
+        sizes = self.validation.valid.sum((1, 2))
+
+        def work(run: Runs) -> None:
+            for step in range(self.validation.capacity):
+                batch = self.validation.batch(run, step)
+                out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
+                into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]
+
+        self.lanes.each(self.live, work)
+
+    def measure(
+        self,
+        importance: GradientImportance,
+        theta: Tensor,
+        purpose: Purpose,
+        *,
+        push: Callable[[Tensor], None] | None = None,
+    ) -> None:
+        """Importance of `theta` for the phase's training data, into `estimate`. `push` adds the gradient of penalties
+        on weights to a gradient (R, P), for an importance that includes it.
+        """
+        loader, size = self.small_loaders[importance.batch], self.net.layout.protected
+        push = push if importance.penalised else None
+
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            return importance.objective(out.logits, batch.labels, batch.valid)
+
+        def several_batches() -> None:
+            noise = self.noise if importance.dropout else None
+            found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
+            if push is not None:
+                pushed = torch.zeros_like(theta)
+                push(pushed)
+                found = found + pushed.unsqueeze(1)
+            present = loader.valid.index_select(1, loader.steps_ahead(self.at_once)).amax(2)
+            share = (present / self.train_sizes.unsqueeze(1)).unsqueeze(2)
+            self.estimate.add_(importance.reduce(found[..., :size]).mul_(share).sum(1))
+            loader.step.add_(self.at_once)
+
+        def one_batch() -> None:
+            self.gradients(theta, loader, loss, own=False, dropout=importance.dropout)
+            if push is not None:
+                push(self.gradient)
+            share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
+            self.estimate.addcmul_(importance.reduce(self.gradient[:, :size]), share)
+            loader.step.add_(1)
+
+        self.estimate.zero_()
+        loader.step.zero_()
+        self._seed_dropout(Purpose.IMPORTANCE, purpose)
+        for _ in range(-(-loader.steps // self.at_once)):
+            self.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
+
+    def gradients(self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True) -> None:
+        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step."""
+        self.gradient = data_gradients(
+            self.net,
+            theta,
+            loader,
+            self.heads,
+            loss,
+            forward=self.stage.forward,
+            lanes=self.lanes,
+            runs=self.live,
+            noise=self.noise if dropout else None,
+            own=own,
+            gradient=self.gradient,
+            value=self.loss,
+        )
+
+    def plain_gradients(self, theta: Tensor) -> None:
+        """Of the cross-entropy alone."""
+
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
+
+        self.gradients(theta, self.loader, loss, own=False)
+
+    # ------------------------------------------------------------------ randomness
+
+    def _run_keys(self, *words: int) -> Tensor:
+        at = self.position
+        return torch.tensor([key(seed, *words, at.phase, at.epoch) for seed in self.fleet.seeds])
+
+    def _shuffled(self, purpose: int) -> Tensor:
+        keys = self._run_keys(Purpose.ORDER, purpose).to(self.device)
+        return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
+
+    def _seed_dropout(self, *words: int) -> None:
+        """And, where images are shown at random, what is shown of them."""
+        self.keys.copy_(self._run_keys(*words))
+        self._draw(self.noise, self.keys)
+        if self.windows is not None:
+            self._draw(self.windows, self._run_keys(Purpose.AUGMENTATION, *words).to(self.device))
+
+    def _draw(self, noise: Noise, keys: Tensor) -> None:
+        drawn = Noise.at(keys, self.every_step)
+        noise.first.copy_(drawn.first)
+        noise.second.copy_(drawn.second)
