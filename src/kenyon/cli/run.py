@@ -14,7 +14,9 @@ from types import FrameType
 import torch
 from rich.console import Console
 
+from kenyon.cli.decoding import Decoding
 from kenyon.cli.progress import RunProgress
+from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.results import Result, plain
@@ -77,7 +79,8 @@ def run_command(
             told.print(name, style="bold")
         with stop_on_signals(told) as stopping, RunProgress(told) as progress:
             try:
-                found[name] = execute(asked, progress=progress, stop=stopping)
+                with reporting_to(Decoding(told, progress.bars)):
+                    found[name] = execute(asked, progress=progress, stop=stopping)
             except Interrupted:
                 told.print("Stopped, and saved. The same command continues from here.", style="yellow")
                 sys.exit(130)

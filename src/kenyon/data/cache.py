@@ -46,8 +46,10 @@ def cached(name: str, identity: Identity, build: Callable[[IO[bytes]], dict[str,
     header = folder / f"{name}-{hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]}.json"
     try:
         return _load(header, identity)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
+    except OSError as problem:
+        raise DataError(f"{problem.filename or header} cannot be read: {problem.strerror}.") from None
     except _DamagedError as problem:
         _set_aside(header, str(problem))
     return _build(header, identity, build)

@@ -8,7 +8,7 @@ or a convolution's border brings in is empty paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,7 +61,7 @@ def omniglot_clean(data: Path | None = None) -> Source:
     return _source("omniglot-clean", data, RandomTestByOrigin)
 
 
-def _source(name: str, data: Path | None, partition: Any) -> Source:
+def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partition]) -> Source:
     copy = find(OMNIGLOT, data_folders(data))
     identity = {
         "what": "omniglot",
@@ -72,13 +72,12 @@ def _source(name: str, data: Path | None, partition: Any) -> Source:
     alphabets: list[tuple[str, list[str]]] = [(alphabet, names) for alphabet, names in found.facts["alphabets"]]
     classes = sum(len(names) for _, names in alphabets)
     each = DRAWERS * VERSIONS
-    drawer: Tensor = torch.arange(DRAWERS).repeat_interleave(VERSIONS).repeat(classes)
-    rule: Partition = partition(drawer)
+    drawer = torch.arange(DRAWERS).repeat_interleave(VERSIONS).repeat(classes)
     return Source(
         name=name,
         images=torch.from_numpy(found.pixels).view(-1, *SHAPE),
         labels=torch.arange(classes).repeat_interleave(each),
-        test=rule,
+        test=partition(drawer),
         class_names=tuple(f"{alphabet} {name}" for alphabet, names in alphabets for name in names),
         groups=tuple(_groups(alphabets)),
         mean=MEAN,
