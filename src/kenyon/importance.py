@@ -12,14 +12,15 @@ scale is about 1/20 of the exact one; the published lambdas belong to it. Import
 way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
-tasks before, or as a plain sum (the paper's equation).
+tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
+(online EWC).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -29,6 +30,7 @@ from kenyon.errors import ConfigError
 from kenyon.nets.net import NO_CLASS
 
 Accumulate = Literal["average", "sum"]
+Merge = Accumulate | float
 # (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -57,22 +59,24 @@ class GradientImportance:
     square: bool  # the squared gradient; else its absolute value
     numerator: float
     dropout: bool
-    accumulate: Accumulate
+    accumulate: Merge
     whole: bool = False  # the gradient of the whole training loss with its penalties, instead of the objective's
 
     def __post_init__(self) -> None:
-        if self.accumulate not in get_args(Accumulate):
+        if isinstance(self.accumulate, float) and not 0 <= self.accumulate <= 1:
+            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {self.accumulate}.")
+        if isinstance(self.accumulate, str) and self.accumulate not in ("average", "sum"):
             raise ConfigError(f"accumulate must be 'average' or 'sum', not '{self.accumulate}'.")
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
 
 
-def fisher_published(accumulate: Accumulate = "average") -> GradientImportance:
+def fisher_published(accumulate: Merge = "average") -> GradientImportance:
     return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
 
 
-def fisher_exact(accumulate: Accumulate = "sum") -> GradientImportance:
+def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
     return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
 
 
@@ -80,8 +84,10 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
     return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
 
 
-def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:
+def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
+    if isinstance(how, float):
+        return how * old + new
     if how == "sum":
         return old + new
     if how == "average":

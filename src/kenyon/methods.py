@@ -13,9 +13,9 @@ from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
-from kenyon.importance import Accumulate, fisher_exact, fisher_published
+from kenyon.importance import Accumulate, Merge, fisher_exact, fisher_published
 from kenyon.importance import mas as mas_importance
-from kenyon.mechanisms import ExpandedNetwork
+from kenyon.mechanisms import ActiveColumn, ExpandedNetwork
 from kenyon.penalties import (
     ActiveForgetting1,
     ActiveForgetting2,
@@ -25,7 +25,7 @@ from kenyon.penalties import (
     StabilityProtection,
     Strength,
 )
-from kenyon.stages import LEARN, Stage
+from kenyon.stages import COMPRESS, LEARN, PROGRESS, Stage
 from kenyon.tracked import Importance
 from kenyon.tracked import si as si_importance
 
@@ -45,6 +45,11 @@ class Method:
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
     schedule: Literal["sequential", "joint", "restart"] = "sequential"
+
+    @property
+    def active_column(self) -> bool:
+        """Whether the network needs a second column beside it."""
+        return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
@@ -111,11 +116,11 @@ def find_method(name: str) -> MethodSpec:
     return METHODS[name]
 
 
-def _fisher(variant: Fisher, accumulate: Accumulate | None) -> Importance:
+def _fisher(variant: Fisher, accumulate: Merge | None) -> Importance:
     makers = {"published": fisher_published, "exact": fisher_exact}
     if variant not in makers:
         raise unknown("fisher variant", variant, makers)
-    return makers[variant](accumulate) if accumulate else makers[variant]()
+    return makers[variant]() if accumulate is None else makers[variant](accumulate)
 
 
 def _adaptive(option: str, value: Adapt) -> bool:
@@ -208,6 +213,26 @@ def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "
     """MAS with active forgetting AF-2."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
     return Method(mas_importance(accumulate), penalties, (ExpandedNetwork(),))
+
+
+@method
+def pnc(
+    lambda_sp: Strength,
+    fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
+    decay: float | None = None,
+    reinit: bool = True,
+) -> Method:
+    """Progress & Compress: an active column learns the task and is distilled into the network under EWC.
+
+    `decay` makes the EWC online, F <- F_t + decay F, as in Schwarz et al. (2018); without it importances are
+    accumulated as by `ewc`, which is the scale of the published lambdas.
+    """
+    if decay is not None and accumulate is not None:
+        raise ConfigError("decay and accumulate both say how importances are merged. Give one of them.")
+    merge = accumulate if decay is None else float(decay)
+    penalties = (StabilityProtection(lambda_sp),)
+    return Method(_fisher(fisher, merge), penalties, (ActiveColumn(reinit),), (PROGRESS, COMPRESS))
 
 
 @method

@@ -28,6 +28,7 @@ class Purpose(enum.IntEnum):
     DROPOUT = 5
     IMPORTANCE = 6  # dropout while importance is measured
     EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2
+    COLUMN = 8  # the first weights of an active column
 
 
 def key(*words: int) -> int:

@@ -46,3 +46,15 @@ HYPERPARAMETERS: dict[str, dict[str, Values]] = {
     "r-cifar-100": _family(25000, 4, 10, (10000, 1e-8, 0.02), (4, 1e-8, 0.02)),
     "r-cifar-10-100": _family(25000, 4, 8, (10000, 1e-8, 0.02), (8, 1e-8, 0.02)),
 }
+
+PROGRESS_AND_COMPRESS = {  # lambda_sp
+    "digits": 1e6,
+    "s-cifar-100": 50000,
+    "r-cifar-100": 20000,
+    "r-cifar-10-100": 50000,
+    "omniglot": 1e7,
+    "cub-200": 10,
+    "tiny-imagenet": 80,
+}
+for _benchmark, _lambda in PROGRESS_AND_COMPRESS.items():
+    HYPERPARAMETERS.setdefault(_benchmark, {})["pnc"] = {"lambda_sp": _lambda}

@@ -1,0 +1,33 @@
+"""First weights, as a pure function of a key."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def seeded(build: Callable[[], M], seed_key: int) -> M:
+    """Build a module whose initialisation is drawn from a key, leaving PyTorch's own generator untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_key)
+        return build()
+
+
+def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
+    """The parameters of a module by name, drawn anew by its layers' own reset_parameters()."""
+
+    def build() -> nn.Module:
+        module = copy.deepcopy(template).to_empty(device="cpu")
+        for part in module.modules():
+            reset = getattr(part, "reset_parameters", None)
+            if callable(reset):
+                reset()
+        return module
+
+    return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
