@@ -26,11 +26,12 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.apart import Part, apart
+from kenyon.nets.dense import kept_of_all
 from kenyon.nets.dropout import kept
 from kenyon.nets.execution import Params, Sequential, known_layers
 from kenyon.nets.fresh import fresh, seeded
 from kenyon.nets.layout import Layout
-from kenyon.random import Purpose, key
+from kenyon.random import Noise, Purpose, key
 
 FIRST_SCALE = 0.1  # what the numbers a are drawn below
 HEAD = ("active.head.weight", "active.head.bias")
@@ -128,28 +129,50 @@ class Columns(Sequential):
 
     # ------------------------------------------------------------------ the forward pass
 
-    def logits(self, row: Tensor, images: Tensor, noise: Tensor | None = None) -> Tensor:
-        """What the column of one run (P,) says of images (B, C, H, W) of the task at hand: (B, C)."""
+    def logits(self, row: Tensor, images: Tensor, noise: Tensor | Noise | None = None) -> Tensor:
+        """What the column says of images of the task at hand: of one run, row (P,) and images (B, C, H, W) -> (B, C);
+        of all runs of a small dense network likewise, with a leading run axis.
+        """
         views = self.layout.views(row)
-        features = self._features(self.layout.views(row.to(self.dtype)), images.to(self.dtype), noise)
-        return F.linear(features.to(row.dtype), *(views[name] for name in HEAD))
+        cast = views if self.dtype == row.dtype else self.layout.views(row.to(self.dtype))
+        of = self._of_all_runs if row.ndim == 2 else self._of_one_run
+        features = of(cast, images.to(self.dtype), noise).to(row.dtype)
+        return _product(features, *(views[name] for name in HEAD))
 
-    def _features(self, views: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+    def _of_one_run(self, views: Params, images: Tensor, noise: Tensor | Noise | None) -> Tensor:
+        assert not isinstance(noise, Noise)
         images = images[:, : self.channels]  # without those that are there for the sake of alignment
         pieces = self.bytes_of(noise, len(images))
         trained = {name: views[name] for name in self.trained}
         seen = {name: views[f"seen.{name}"][0].detach() for name in self.names}
-        if images.is_cuda:
-            return self._column({name: value[0] for name, value in trained.items()}, seen, images, pieces)
 
         def features(part: Part, mine: Params) -> Tensor:
-            some = part.samples
-            return self._column(mine, seen, images[some], [p if p is None else p[some] for p in pieces])
+            x = images[part.samples]
+            keep = [
+                None if piece is None else kept(site, piece[part.samples], 0, x.dtype)
+                for site, piece in zip(self.sites, pieces, strict=True)
+            ]
+            return self._column(mine, seen, x, keep)
 
+        if images.is_cuda:
+            return features(Part(0, slice(None)), {name: value[0] for name, value in trained.items()})
         return apart(features, trained, len(images), 1).squeeze(0)
 
-    def _column(self, mine: Params, seen: Params, x: Tensor, pieces: list[Tensor | None]) -> Tensor:
-        """x goes up the active column, z up the knowledge base."""
+    def _of_all_runs(self, views: Params, images: Tensor, noise: Tensor | Noise | None) -> Tensor:
+        assert not isinstance(noise, Tensor)
+        R, B = images.shape[:2]
+        keep: list[Tensor | None] = [None] * len(self.sites)
+        if noise is not None:
+            keep = [*kept_of_all(self.sites, 1, noise, B, images.dtype)]
+        trained = {name: views[name].squeeze(1) for name in self.trained}
+        seen = {name: views[f"seen.{name}"].squeeze(1).detach() for name in self.names}
+        return self._column(trained, seen, images.flatten(0, 1), keep, runs=R)
+
+    def _column(self, mine: Params, seen: Params, x: Tensor, keep: list[Tensor | None], runs: int = 0) -> Tensor:
+        """x goes up the active column, z up the knowledge base.
+
+        Of all `runs`, activations are (R * B, C, H, W) up to the flattening and (R, B, F) behind it.
+        """
         z = x
         for place, step in enumerate(self.steps):
             name, layer = step.name, step.layer
@@ -158,25 +181,42 @@ class Columns(Sequential):
                 if f"lateral.{name}.V" in mine:
                     V, c, U, a = (mine[f"lateral.{name}.{part}"] for part in "VcUa")
                     inner = _layer(layer, z, V, c).relu()
-                    # a * (U inner) in one product: the rows of U are scaled instead of what comes out.
-                    U = U * a.unsqueeze(1)
-                    x = x + (F.linear(inner, U) if inner.ndim == 2 else F.conv2d(inner, U[..., None, None]))
+                    U = U * a.unsqueeze(-1)  # the rows of U are scaled instead of what comes out
+                    x = x + (
+                        _product(inner, U) if isinstance(layer, nn.Linear) else F.conv2d(inner, U[..., None, None])
+                    )
                 if place < self.last:
                     z = _layer(layer, z, seen[f"{name}.weight"], seen.get(f"{name}.bias"))
             elif step.site is not None:
-                if (piece := pieces[step.number]) is not None:
-                    x = x * kept(step.site, piece, 0, x.dtype)
+                factor = keep[step.number]
+                x = x if factor is None else x * factor
             else:
-                same, x = x is z, layer(x)
+                same, x = x is z, _plain(layer, x, runs)
                 if place < self.last:
-                    z = x if same else layer(z)
+                    z = x if same else _plain(layer, z, runs)
         return x
 
 
 def _layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(layer, nn.Conv2d):
         return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation)
-    return F.linear(x, weight, bias)
+    return _product(x, weight, bias)
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x (..., B, I) by weight (..., O, I) and bias (..., O), each run by its own."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    turned = weight.transpose(1, 2)
+    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
+
+
+def _plain(layer: nn.Module, x: Tensor, runs: int) -> Tensor:
+    """A layer without parameters."""
+    if runs and isinstance(layer, nn.Flatten):
+        return x.flatten(1).unflatten(0, (runs, -1)) if x.ndim > 3 else x
+    out: Tensor = layer(x)
+    return out
 
 
 def _with_bias(layer: nn.Module) -> nn.Module:

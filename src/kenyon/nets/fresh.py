@@ -9,6 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -31,3 +33,14 @@ def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
         return module
 
     return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
+
+
+def check_drawable(backbone: nn.Module) -> None:
+    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
+    for place, part in backbone.named_modules():
+        names = [f"{place}.{name}".lstrip(".") for name, _ in part.named_parameters(recurse=False)]
+        if names and not callable(getattr(part, "reset_parameters", None)):
+            raise ConfigError(
+                f"The backbone's {names[0]} belongs to {type(part).__name__}, which has no reset_parameters(): it "
+                "cannot be drawn anew for each learner and seed. Give the module such a method."
+            )

@@ -24,7 +24,7 @@ from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
-from kenyon.nets.fresh import fresh, seeded
+from kenyon.nets.fresh import check_drawable, fresh, seeded
 from kenyon.nets.layout import Layout
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
@@ -70,7 +70,7 @@ class Net:
         # A template without storage: every learner's weights live in the fleet's flat rows.
         template = copy.deepcopy(backbone).to("meta")
         self.backbone = _without_dropout(template) if diversity == "low" else template
-        _check_drawable(self.backbone)
+        check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.class_counts = tuple(class_counts)
         self.features = _feature_count(self.backbone, input_shape)
@@ -88,8 +88,8 @@ class Net:
         self.layout = Layout(protected, {**heads, **column, **self.learned})
         fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
         small = dense(self.backbone, input_shape, learners, self.device)
-        together = None if active_column else fast or small  # a column is computed run by run
-        self.execute = together or choose_execution(self.backbone, input_shape, learners, self.device)
+        fast = None if active_column else fast  # the kernels know of no column
+        self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
@@ -215,8 +215,8 @@ class Net:
     def active_logits(
         self, row: Tensor, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
     ) -> Tensor:
-        """(B, C): what the active column of one run (P,) says of a batch of one task, heads (1,)."""
-        assert self.columns is not None and isinstance(images, Tensor) and not isinstance(noise, Noise)
+        """What the active column says of a batch of one task, heads (1,): (..., B, C), as `forward`."""
+        assert self.columns is not None and isinstance(images, Tensor)
         logits = self.columns.logits(row, images, noise)
         return logits if self._absent is None else logits.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
 
@@ -261,17 +261,6 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
         if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
     return backbone
-
-
-def _check_drawable(backbone: nn.Module) -> None:
-    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
-    for place, part in backbone.named_modules():
-        names = [f"{place}.{name}".lstrip(".") for name, _ in part.named_parameters(recurse=False)]
-        if names and not callable(getattr(part, "reset_parameters", None)):
-            raise ConfigError(
-                f"The backbone's {names[0]} belongs to {type(part).__name__}, which has no reset_parameters(): it "
-                "cannot be drawn anew for each learner and seed. Give the module such a method."
-            )
 
 
 def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:

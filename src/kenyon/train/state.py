@@ -34,7 +34,7 @@ class Position:
     seconds: float = 0.0  # spent training so far, over all sessions
     # For each run None, or [task, epoch] (of one of its stages) at which its loss was no longer finite.
     diverged: list[list[int] | None] = field(default_factory=list)
-    # One entry per finished task, or one in all for joint training: a metric's name -> nested lists with a leading run axis.
+    # One entry per finished task (one in all for joint training): a metric's name -> nested lists, runs first.
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def of_runs(self, rows: Sequence[int]) -> Position:
