@@ -6,8 +6,8 @@ selects lambda_SP = 5000 and the authors' scripts use 10000; measured here (5 ru
 single learner and for MCL without AF: there lambda_SP is that of the plain method (for MCL, that of CAF), and
 lambda_AF is the value of the authors' scripts (AF-1 1e-6, AF-2 1). Progress & Compress: the table's values for all
 benchmarks; that they are of the size of EWC's suggests that importances are averaged over tasks, as by EWC.
-Digits: ours, chosen on seeds 100 to 109, which no reported number uses. For Progress & Compress, of eleven values from
-1e4 to 1e10; from 3e8 on they differ by less than their standard errors.
+Digits: ours, chosen on seeds 100 to 109, which no reported number uses. For Progress & Compress, of eleven values
+from 1e4 to 1e10; 3e8, 1e9 and 1e10 differ by about a standard error.
 """
 
 from __future__ import annotations
