@@ -180,4 +180,5 @@ def make_trainer(
     shape, counts = streams[0].input_shape, streams[0].class_counts
     bare = Net(module, shape, counts, learners=K)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
-    return Trainer(Net(module, shape, counts, learners=K, learned=learned), streams, method, training)
+    net = Net(module, shape, counts, learners=K, learned=learned, active_column=method.active_column)
+    return Trainer(net, streams, method, training)

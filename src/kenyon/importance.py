@@ -16,14 +16,15 @@ ones, where sums are divided by the number of training batches of 64 and each sq
 that are measured along the way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
-tasks before, or as a plain sum (the paper's equation).
+tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
+(online EWC).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ from kenyon.losses import weighted_cross_entropy
 from kenyon.nets.net import NO_CLASS
 
 Accumulate = Literal["average", "sum"]
+Merge = Accumulate | float
 # (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -56,30 +58,32 @@ class GradientImportance:
     square: bool  # the squared gradient; else its absolute value
     numerator: float
     dropout: bool
-    accumulate: Accumulate
+    accumulate: Merge
     penalised: bool = False  # the gradient is that of the objective and of the penalties on weights
 
     def __post_init__(self) -> None:
-        if self.accumulate not in get_args(Accumulate):
+        if isinstance(self.accumulate, float) and not 0 <= self.accumulate <= 1:
+            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {self.accumulate}.")
+        if isinstance(self.accumulate, str) and self.accumulate not in ("average", "sum"):
             raise ConfigError(f"accumulate must be 'average' or 'sum', not '{self.accumulate}'.")
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
 
 
-def fisher_published(accumulate: Accumulate = "average") -> GradientImportance:
+def fisher_published(accumulate: Merge = "average") -> GradientImportance:
     return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
 
 
-def fisher_large(accumulate: Accumulate = "average") -> GradientImportance:
+def fisher_large(accumulate: Merge = "average") -> GradientImportance:
     return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
 
 
-def fisher_core50(accumulate: Accumulate = "average") -> GradientImportance:
+def fisher_core50(accumulate: Merge = "average") -> GradientImportance:
     return GradientImportance("fisher_core50", mean_cross_entropy, 32, True, 32.0, False, accumulate)
 
 
-def fisher_exact(accumulate: Accumulate = "sum") -> GradientImportance:
+def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
     return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
 
 
@@ -91,8 +95,10 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
     return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
 
 
-def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:
+def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
+    if isinstance(how, float):
+        return how * old + new
     if how == "sum":
         return old + new
     if how == "average":

@@ -29,6 +29,8 @@ class Purpose(enum.IntEnum):
     IMPORTANCE = 6  # dropout while importance is measured
     EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2: 8 to 13 are taken
     AUGMENTATION = 14  # which window of an image is shown
+    NODES = 15
+    COLUMN = 16  # the first weights of an active column
 
 
 def key(*words: int) -> int:

@@ -258,7 +258,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize("method", ["ewc", "si", "caf-ewc", "ewc-af2", "random-init"])
+@pytest.mark.parametrize("method", ["ewc", "si", "caf-ewc", "ewc-af2", "random-init", "pnc"])
 def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: Path) -> None:
     more = {"epochs": 2, "batch": 64, **({"learners": 2} if find_method(method).multi else {})}
     whole = digits(tmp_path / "whole", [method], **more)[method]

@@ -146,7 +146,7 @@ def _convert_all(name: str, text: str) -> list[Any]:
 
 
 _WHOLE = {"epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"}
-_FLAGS = {"gate", "carry"}
+_FLAGS = {"gate", "carry", "reinit"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WORDS = {
     "optimiser",

@@ -69,6 +69,7 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
             diversity=arch.diversity,
             gate=arch.gate,
             learned=learned,
+            active_column=method.active_column,
             device=device,
             dtype=dtype,
             in_place=streams[0].augmentation is None and streams[0].testing is None,

@@ -3,7 +3,7 @@
 A new method is a function of a few lines with @method.
 """
 
-from kenyon.methods import regularised
+from kenyon.methods import columns, regularised
 from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, method
 
-__all__ = ["METHODS", "Method", "MethodSpec", "find_method", "method", "regularised"]
+__all__ = ["METHODS", "Method", "MethodSpec", "columns", "find_method", "method", "regularised"]

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
+from kenyon.mechanisms import ActiveColumn
 from kenyon.penalties import Divergence, ParameterPenalty, Penalty, Strength
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
@@ -30,6 +31,11 @@ class Method:
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
     schedule: Literal["sequential", "joint", "restart"] = "sequential"
+
+    @property
+    def active_column(self) -> bool:
+        """Whether the network needs a second column beside it."""
+        return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:

@@ -11,6 +11,7 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.importance import (
     Accumulate,
     GradientImportance,
+    Merge,
     fisher_core50,
     fisher_exact,
     fisher_large,
@@ -30,11 +31,11 @@ Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
 
 
-def _fisher(variant: Fisher, accumulate: Accumulate | None = None) -> GradientImportance:
+def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientImportance:
     makers = {"published": fisher_published, "exact": fisher_exact, "large": fisher_large, "core50": fisher_core50}
     if variant not in makers:
         raise unknown("fisher variant", variant, makers)
-    return makers[variant](accumulate) if accumulate else makers[variant]()
+    return makers[variant]() if accumulate is None else makers[variant](accumulate)
 
 
 def _mas(variant: Omega, accumulate: Accumulate) -> GradientImportance:
@@ -46,7 +47,7 @@ def _mas(variant: Omega, accumulate: Accumulate) -> GradientImportance:
 
 def _expanded(variant: Fisher | Omega) -> ExpandedNetwork:
     """Measured by the Fisher information of the same scale, also where MAS protects."""
-    return ExpandedNetwork(_fisher("published" if variant == "exact" else variant))
+    return ExpandedNetwork(fisher_named("published" if variant == "exact" else variant))
 
 
 def _adaptive(option: str, value: Adapt) -> bool:
@@ -96,7 +97,7 @@ def random_init() -> Method:
 @method
 def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Elastic weight consolidation: protect weights by their Fisher information."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),))
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
@@ -116,7 +117,7 @@ def ewc_af1(
     lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
@@ -125,7 +126,7 @@ def ewc_af2(
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(_fisher(fisher, accumulate), penalties, (_expanded(fisher),))
+    return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher),))
 
 
 @method
@@ -148,7 +149,7 @@ def mas_af2(
 @method
 def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Multiple continual learners on EWC, without active forgetting."""
-    return Method(_fisher(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -169,7 +170,7 @@ def caf_ewc(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    return _caf(_fisher(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(fisher_named(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
 
 
 @method

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from kenyon.errors import ConfigError
 from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
-from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size, padded
+from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
 from kenyon.nets.products import dense_layer
 
 Params = dict[str, Tensor]
@@ -165,7 +165,7 @@ class Looped(Sequential):
             name, layer = step.name, step.layer
             keep = None
             if step.site is not None and (piece := pieces[step.number]) is not None:
-                keep = self._kept(step.site, piece, k, x.dtype)
+                keep = kept(step.site, piece, k, x.dtype)
             if isinstance(layer, nn.Conv2d):
                 w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
@@ -182,12 +182,6 @@ class Looped(Sequential):
             else:
                 x = layer(x)
         return x
-
-    def _kept(self, site: DropoutSite, piece: Tensor, k: int, dtype: torch.dtype) -> Tensor:
-        """What learner k's units are multiplied by: the scale, or 0."""
-        mine = piece[..., k * site.channels : (k + 1) * site.channels]
-        keep = (mine >= site.threshold).to(dtype).mul_(site.scale)
-        return keep.movedim(-1, 1) if keep.ndim == 4 else keep
 
 
 class Stacked(Sequential):

@@ -148,7 +148,8 @@ class Engine:
             loader.step.add_(self.at_once)
 
         def one_batch() -> None:
-            self.gradients(theta, loader, loss, own=False, dropout=importance.dropout)
+            # Of the network that is tested, whatever the stage computes beside it.
+            self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=importance.dropout)
             if push is not None:
                 push(self.gradient)
             share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
@@ -161,7 +162,16 @@ class Engine:
         for _ in range(-(-loader.steps // self.at_once)):
             self.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
 
-    def gradients(self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True) -> None:
+    def gradients(
+        self,
+        theta: Tensor,
+        loader: Loader,
+        loss: RunLoss,
+        *,
+        forward: Callable[..., Outputs],
+        own: bool,
+        dropout: bool = True,
+    ) -> None:
         """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step."""
         self.gradient = data_gradients(
             self.net,
@@ -169,7 +179,7 @@ class Engine:
             loader,
             self.heads,
             loss,
-            forward=self.stage.forward,
+            forward=forward,
             lanes=self.lanes,
             runs=self.live,
             noise=self.noise if dropout else None,
@@ -184,7 +194,7 @@ class Engine:
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
 
-        self.gradients(theta, self.loader, loss, own=False)
+        self.gradients(theta, self.loader, loss, forward=Net.forward, own=False)
 
     # ------------------------------------------------------------------ randomness
 

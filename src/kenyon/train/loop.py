@@ -131,7 +131,20 @@ class Trainer:
     @property
     def task(self) -> int:
         """How many tasks were learned before this one; with the schedule `restart` none ever was."""
-        return 0 if self.method.schedule == "restart" else self.position.phase // len(self.method.stages)
+        return 0 if self.method.schedule == "restart" else self.tasks_before
+
+    @property
+    def tasks_before(self) -> int:
+        """How many tasks all stages of were gone through, whatever the schedule made of them."""
+        return self.position.phase // len(self.method.stages)
+
+    @property
+    def stage(self) -> int:
+        return self.position.phase % len(self.method.stages)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.fleet.seeds
 
     @property
     def penalised(self) -> bool:
@@ -148,32 +161,35 @@ class Trainer:
 
     def _enter_phase(self) -> None:
         """Lay out the data of the phase; done anew after a restart."""
-        phase, stages = self.position.phase, self.method.stages
-        stage = phase % len(stages)
-        self.engine.enter(self.phases[phase], stages[stage], (self.penalised, self.task == 0, stage))
+        stage = self.method.stages[self.stage]
+        variant = (self.penalised, self.task == 0, self.stage)
+        self.engine.enter(self.phases[self.position.phase], stage, variant)
 
     def _begin_phase(self) -> None:
-        at = self.position
+        # Stages train different parts: momentum from one would move in the next what that is to leave alone.
+        if not self.carries or len(self.method.stages) > 1:
+            self.optimiser.restart()
+        if self.stage == 0:
+            self._begin_task()
+        self.rate.fill_(self.training.rate)
+        self.schedule.begin(self.theta)
+        self.losses.zero_()
+
+    def _begin_task(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
         for number, name in enumerate(self.net.learned):
             view = self.net.layout.view(self.theta, name)
             for run, seed in enumerate(self.fleet.seeds):
-                view[run] = normal(key(seed, Purpose.LEARNED, at.phase, number), tuple(view.shape[1:]))
-        if not self.carries:
-            self.optimiser.restart()
-        if at.phase % len(self.method.stages) == 0:
-            for hook in self.hooks:
-                hook.begin_task()
-        self.rate.fill_(self.training.rate)
-        self.schedule.begin(self.theta)
-        self.losses.zero_()
+                view[run] = normal(key(seed, Purpose.LEARNED, self.tasks_before, number), tuple(view.shape[1:]))
+        for hook in self.hooks:
+            hook.begin_task()
 
     def _finish_phase(self) -> None:
         """Keep the weights of the phase, weigh their importance, test on every task."""
         at, importance = self.position, self.method.importance
         self.schedule.finish(self.theta)
-        if (at.phase + 1) % len(self.method.stages):
+        if self.stage + 1 < len(self.method.stages):
             return  # the task goes on
         for hook in self.hooks:
             hook.finish_task()
@@ -183,8 +199,7 @@ class Trainer:
             if isinstance(importance, GradientImportance):
                 self.measure(importance, self.theta, Purpose.IMPORTANCE)
             found = self.estimate if estimate is None else estimate
-            tasks_before = at.phase // len(self.method.stages)
-            self.importance.copy_(accumulated(self.importance, found, tasks_before, importance.accumulate))
+            self.importance.copy_(accumulated(self.importance, found, self.tasks_before, importance.accumulate))
         result = evaluate(self.net, self.theta, self.fleet, self.engine.lanes, self.live)
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
 
@@ -203,7 +218,7 @@ class Trainer:
                 event.synchronize()
             fallen = [run for run in self.live if not finite[run]]
             for run in fallen:
-                at.diverged[run] = [at.phase, epoch]
+                at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
                 self.engine.captured.clear()  # the captured steps still include them
 
@@ -215,7 +230,8 @@ class Trainer:
     def _step(self) -> None:
         """One batch of every run: gradient of loss and penalties, then the optimiser."""
         loader = self.engine.loader
-        self.engine.gradients(self.theta, loader, self._training_loss, own=self._needs_own)
+        forward = self.engine.stage.forward
+        self.engine.gradients(self.theta, loader, self._training_loss, forward=forward, own=self._needs_own)
         self.losses.add_(self.engine.loss)
         for hook in self.hooks:
             hook.before_update()
