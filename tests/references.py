@@ -181,5 +181,5 @@ def make_trainer(
     shape, counts = streams[0].input_shape, streams[0].class_counts
     bare = Net(module, shape, counts, learners=K)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
-    net = Net(module, shape, counts, learners=K, learned=learned)
+    net = Net(module, shape, counts, learners=K, learned=learned, active_column=method.active_column)
     return Trainer(net, streams, method, training, members=members)

@@ -13,7 +13,7 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "threads", "strengths"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads", "strengths"}
 DATA = BASE | {"data", "streams"}
 PARTS = {
     "nets",
@@ -33,6 +33,7 @@ ALLOWED = {
     "random": {"hashing"},
     "passes": set(),
     "forces": set(),
+    "losses": set(),
     "threads": set(),
     "metrics": {"errors"},
     "data": BASE,

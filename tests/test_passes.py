@@ -12,12 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon import passes
+from kenyon import losses, passes
 from kenyon.forces import Decay, Force, Pull
 from kenyon.nets.cuda import heads, rows, units
 from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
+from kenyon.train.sgd import Sgd
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -65,6 +66,42 @@ def test_adam_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("kinds", ["", "p", "ppd"])
+def test_sgd_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    R, P = 3, 2500
+    rate, forces = torch.tensor([0.1, 0.2, 0.3], device=DEVICE), forces_of(R, P, kinds)
+    ends = []
+    for plain in (False, True):
+        monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
+        sgd, theta = Sgd(torch.Size((R, P)), torch.device(DEVICE), 0.9), random(R, P, seed=5).clone()
+        for step in range(4):
+            gradient, moves = random(R, P, seed=step), torch.tensor([1.0, float(step % 2), 1.0], device=DEVICE)
+            sgd.step(theta, gradient, rate, moves, forces, keep=True)
+        ends.append([theta, gradient, sgd.velocity])
+    for ours, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("shape", [(3, 70, 5), (40, 64), (2, 1, 1), (1, 300, 50)])
+def test_weighted_cross_entropy(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with classes that are not there, and samples that do not count."""
+    logits = 5 * random(*shape)
+    logits[..., 2:3] = -1e9
+    labels = torch.randint(0, min(2, shape[-1]), shape[:-1], generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    weight = random(*shape[:-1], seed=3).relu()
+    found = []
+    for plain in (False, True):
+        monkeypatch.setattr(losses, "available", lambda x, plain=plain: not plain)
+        leaf = logits.clone().requires_grad_()
+        value = losses.weighted_cross_entropy(leaf, labels, weight)
+        scale = torch.arange(1.0, value.numel() + 1, device=DEVICE).view(value.shape)
+        found.append((value.detach(), torch.autograd.grad((value * scale).sum(), leaf)[0]))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.kernels
 @pytest.mark.skipif(INTERPRETED, reason="the interpreter has no loops between numbers that a kernel has read")
 def test_group_squares(monkeypatch: pytest.MonkeyPatch) -> None:
     values, bounds = random(3, 70_000), torch.tensor([0, 1, 40, 2100, 69_000], device=DEVICE)
@@ -99,7 +136,7 @@ def test_totals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("drops", [True, False])
 def test_relu_dropout(drops: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     R, K, B, units_ = 2, 3, 5, 12
-    site = DropoutSite(0.5, (48,))
+    site = DropoutSite(0.5, (48,), units_)
     noise = Noise.at(torch.tensor([3, 4], device=DEVICE), torch.tensor([6], device=DEVICE)) if drops else None
     x = random(R, K, B, units_).bfloat16()
     x[0, 0, 0, 0] = torch.nan

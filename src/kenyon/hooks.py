@@ -67,6 +67,10 @@ class Work(Protocol):
         """How many tasks were learned before this one."""
 
     @property
+    def seeds(self) -> Sequence[int]:
+        """Of the runs."""
+
+    @property
     def carries(self) -> bool:
         """Whether momentum goes on from task to task."""
 

@@ -2,18 +2,23 @@
 
 Gradient importances are measured once, on the training data of the finished task:
 
-    name              batch  gradient of                      per batch       scale  dropout
-    fisher_published     20  mean cross-entropy of the batch  square          20/N   on
-    fisher_exact          1  cross-entropy of the sample      square          1/N    off
-    mas                  20  sum of the logits' L2 norms      absolute value  1/N    on
+    name              batch  gradient of                      per batch       scale   dropout
+    fisher_published     20  mean cross-entropy of the batch  square          20/N    on
+    fisher_large         20  the same and AF-1                square          64^2/N  on
+    fisher_core50        32  mean cross-entropy of the batch  square          32/N    off
+    fisher_exact          1  cross-entropy of the sample      square          1/N     off
+    mas                  20  sum of the logits' L2 norms      absolute value  1/N     on
+    mas_large            20  sum of the logits' L2 norms      absolute value  64/N    on
 
 The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
-scale is about 1/20 of the exact one; the published lambdas belong to it. Importances that are measured along the
-way instead, from every step, are in `tracked`.
+scale is about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large`
+ones, where sums are divided by the number of training batches of 64 and each square counts 64 times. Importances
+that are measured along the way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
-tasks before, or as a plain sum (the paper's equation). "last" keeps what was measured last alone, for importances
-that look back on the tasks before by themselves.
+tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
+(online EWC). "last" keeps what was measured last alone, for importances that look back on the tasks before by
+themselves.
 """
 
 from __future__ import annotations
@@ -23,24 +28,20 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.losses import weighted_cross_entropy
 from kenyon.nets.net import NO_CLASS
 
 Accumulate = Literal["average", "sum", "last"]
+Merge = Accumulate | float
 # (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of every sample, (..., B)."""
-    return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
-
-
 def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    return (cross_entropy(logits, labels) * valid).sum(-1) / valid.sum(-1).clamp(min=1)
+    return weighted_cross_entropy(logits, labels, valid) / valid.sum(-1).clamp(min=1)
 
 
 def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
@@ -58,8 +59,8 @@ class GradientImportance:
     square: bool  # the squared gradient; else its absolute value
     numerator: float
     dropout: bool
-    accumulate: Accumulate
-    whole: bool = False  # the gradient of the whole training loss with its penalties, instead of the objective's
+    accumulate: Merge
+    penalised: bool = False  # the gradient is that of the objective and of the penalties on weights
 
     def __post_init__(self) -> None:
         _check(self.accumulate)
@@ -68,26 +69,43 @@ class GradientImportance:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
 
 
-def fisher_published(accumulate: Accumulate = "average") -> GradientImportance:
+def fisher_published(accumulate: Merge = "average") -> GradientImportance:
     return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
 
 
-def fisher_exact(accumulate: Accumulate = "sum") -> GradientImportance:
+def fisher_large(accumulate: Merge = "average") -> GradientImportance:
+    return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
+
+
+def fisher_core50(accumulate: Merge = "average") -> GradientImportance:
+    return GradientImportance("fisher_core50", mean_cross_entropy, 32, True, 32.0, False, accumulate)
+
+
+def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
     return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
+
+
+def mas_large(accumulate: Accumulate = "sum") -> GradientImportance:
+    return GradientImportance("mas_large", summed_output_norm, 20, False, 64.0, True, accumulate)
 
 
 def mas(accumulate: Accumulate = "sum") -> GradientImportance:
     return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
 
 
-def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Accumulate) -> Tensor:
+def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
     _check(how)
+    if isinstance(how, float):
+        return how * old + new
     if how == "sum":
         return old + new
     return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
 
 
-def _check(how: str) -> None:
-    if how not in get_args(Accumulate):
+def _check(how: Merge) -> None:
+    if isinstance(how, float):
+        if not 0 <= how <= 1:
+            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")
+    elif how not in get_args(Accumulate):
         raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")

@@ -74,7 +74,7 @@ class StabilityProtection:
         return self.strength * self.factor * _sums(w.importance * change.square(), 1)
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        return [Pull(per_run(self.strength, w.theta) * (2 * self.factor), w.importance, w.anchor)]
+        return [Pull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
 
 
 @dataclass(frozen=True)

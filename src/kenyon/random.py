@@ -27,9 +27,12 @@ class Purpose(enum.IntEnum):
     ORDER = 4  # the order of the samples in an epoch
     DROPOUT = 5
     IMPORTANCE = 6  # dropout while importance is measured
-    EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2
-    MEMBER = 9  # the seed of a network that learns independently of others of its run
-    MEMORY = 8  # which old samples replay keeps, and which it meets again
+    EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2: 8 to 13 are taken
+    AUGMENTATION = 14  # which window of an image is shown
+    NODES = 15
+    COLUMN = 16  # the first weights of an active column
+    MEMORY = 17  # which old samples replay keeps, and which it meets again
+    MEMBER = 18  # the seed of a network that learns independently of others of its run
 
 
 def key(*words: int) -> int:
@@ -68,6 +71,9 @@ class Noise:
     def of_steps(self, steps: Tensor) -> Noise:
         """Several of them (G,), each as a run of its own: (R * G,), run by run."""
         return Noise(*(x.index_select(0, steps).T.flatten() for x in (self.first, self.second)))
+
+    def of_runs(self, runs: slice) -> Noise:
+        return Noise(self.first[runs], self.second[runs])
 
     def words(self, count: int, start: int = 0) -> Tensor:
         """The int32 words start..start+count-1, (R, count)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -15,11 +17,17 @@ def strength_of(strength: Strength, run: int | slice) -> float | Tensor:
     return strength[run] if isinstance(strength, Tensor) else strength
 
 
-def per_run(strength: Strength, like: Tensor) -> Tensor:
-    """A strength as (R,)."""
+def per_run(strength: Strength, like: Tensor, factor: float = 1.0) -> Tensor:
+    """A strength as (R,), times a factor."""
     if isinstance(strength, Tensor):
-        return strength.to(like)
-    return like.new_full((len(like),), strength)
+        return strength.to(like) * factor
+    return _constant(strength * factor, len(like), like.device, like.dtype)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Made once: every step asks for it."""
+    return torch.full((size,), value, device=device, dtype=dtype)
 
 
 def check_strength(name: str, strength: Strength) -> None:

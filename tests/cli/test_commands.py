@@ -268,3 +268,12 @@ def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., S
     for form in ([], ["--json"], ["--markdown"]):
         assert kenyon("show", tmp_path, *form).code == 0
     assert kenyon("show", tmp_path / "digits" / "finetune").code == 0
+
+
+def test_several_benchmarks_in_one_command(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("run", "digits,digits", "--out", tmp_path)
+    assert said.code == 1 and "named twice in digits,digits" in said.err
+    said = kenyon("run", " , ", "--out", tmp_path)
+    assert said.code == 1 and "No benchmark is named" in said.err
+    said = kenyon("run", "digits,nonsense", "--out", tmp_path)
+    assert said.code == 1 and "nonsense" in said.err and not list(tmp_path.iterdir())

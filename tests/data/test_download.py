@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kenyon.data.archives import Dataset
+from kenyon.data.datasets import Archive
 from kenyon.data.download import download
 from kenyon.errors import DataError
 
@@ -26,6 +26,7 @@ class Served:
     ranges: bool = True
     shifted: bool = False  # answers a range with another one
     cut_after: int | None = None  # bytes sent before the connection breaks
+    length: bool = True  # says how much it sends
     asked: list[str | None] = field(default_factory=list)
 
 
@@ -51,7 +52,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
             self.send_response(206 if wanted and state.ranges else 200)
             if wanted and state.ranges:
                 self.send_header("Content-Range", f"bytes {start}-{len(state.content) - 1}/{len(state.content)}")
-            self.send_header("Content-Length", str(len(body)))
+            if state.length:
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body[: state.cut_after])
 
@@ -68,9 +70,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     server.server_close()
 
 
-def dataset(served: Served) -> Dataset:
+def dataset(served: Served) -> Archive:
     digest = hashlib.sha256(CONTENT).hexdigest()
-    return Dataset("made", served.url, len(CONTENT), digest, "made", ("member",))
+    return Archive(served.url, len(CONTENT), f"sha256:{digest}", "made", ("member",))
 
 
 def part(folder: Path) -> Path:
@@ -134,6 +136,43 @@ def test_a_range_beyond_the_servers_file_asks_for_all_of_it(tmp_path: Path, serv
 def test_a_damaged_archive_is_replaced(tmp_path: Path, served: Served) -> None:
     (tmp_path / "file.tar.gz").write_bytes(b"damaged")
     download(dataset(served), tmp_path)
+    assert arrived(tmp_path)
+
+
+def of_unknown_size(served: Served) -> Archive:
+    return Archive(served.url, None, f"md5:{hashlib.md5(CONTENT).hexdigest()}", "made", ("member",))
+
+
+def test_where_the_size_is_not_known_the_checksum_decides(tmp_path: Path, served: Served) -> None:
+    seen: list[tuple[int, int]] = []
+    archive = of_unknown_size(served)
+    path = download(archive, tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert arrived(tmp_path) and seen[-1] == (len(CONTENT), len(CONTENT))  # the server told
+    assert download(archive, tmp_path) == path and served.asked == [None]
+    path.rename(part(tmp_path))
+    download(archive, tmp_path)
+    assert arrived(tmp_path) and served.asked == [None]
+
+
+def test_a_download_of_unknown_size_is_cut_resumed_and_checked(tmp_path: Path, served: Served) -> None:
+    archive = of_unknown_size(served)
+    served.cut_after = 300_000
+    with pytest.raises(DataError, match="stopped after 300,000 of 600,000 bytes"):
+        download(archive, tmp_path)
+    served.cut_after = None
+    download(archive, tmp_path)
+    assert arrived(tmp_path) and served.asked == [None, "bytes=300000-"]
+    (tmp_path / "file.tar.gz").unlink()
+    part(tmp_path).write_bytes(bytes(len(CONTENT) + 5))  # longer than the server's: asked for all of it
+    served.content = CONTENT[:-1]
+    with pytest.raises(DataError, match="checksum is wrong"):
+        download(archive, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path, served: Served) -> None:
+    served.length = False
+    download(of_unknown_size(served), tmp_path)
     assert arrived(tmp_path)
 
 

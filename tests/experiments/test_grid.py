@@ -50,7 +50,7 @@ def test_points_train_together_and_each_equals_the_same_alone(tmp_path: Path) ->
     assert len(set(all_numbers(together).values())) == 4  # and the strengths matter
 
 
-@pytest.mark.parametrize("name", ["mas", "si", "ewc-af1", "ewc-af2"])
+@pytest.mark.parametrize("name", ["mas", "si", "ewc-af1", "ewc-af2", "pnc"])
 def test_strengths_of_every_kind_differ_between_points(name: str, tmp_path: Path) -> None:
     strength = find_method(name).strengths[-1]
     grid = digits(tmp_path / "grid", [name], 1, epochs=2, **{strength: [0.5, 50.0]})

@@ -289,9 +289,22 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize(
-    "method", ["ewc", "si", "rwalk", "caf-ewc", "ewc-af2", "random-init", "er", "icl-ewc", "discrete", "joint-caf"]
-)
+INTERRUPTED = [
+    "ewc",
+    "si",
+    "rwalk",
+    "caf-ewc",
+    "ewc-af2",
+    "random-init",
+    "pnc",
+    "er",
+    "icl-ewc",
+    "discrete",
+    "joint-caf",
+]
+
+
+@pytest.mark.parametrize("method", INTERRUPTED)
 def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: Path) -> None:
     more = {"epochs": 2, "batch": 64, **({"learners": 2} if find_method(method).multi else {})}
     whole = digits(tmp_path / "whole", [method], **more)[method]

@@ -18,10 +18,13 @@ from kenyon.nets.cuda.compiler import source_of
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 
-_CALLS = {
-    "convolve": "convolve(*(Source*)p[0], *(const bf16**)p[1], *(i64*)p[2], *(const float**)p[3], *(i64*)p[4], "
-    "*(Target*)p[5], *(int*)p[6]);",
-    "weigh": "weigh(*(Source*)p[0], *(Source*)p[1], *(float**)p[2], *(float**)p[3], *(int*)p[4], *(int*)p[5]);",
+_CONVOLVE = (
+    "*(Source*)p[0], *(const bf16**)p[1], *(i64*)p[2], *(const float**)p[3], *(i64*)p[4], *(Target*)p[5], *(int*)p[6]"
+)
+_ARGUMENTS = {
+    "convolve": _CONVOLVE,
+    "convolve_dense": _CONVOLVE,
+    "weigh": "*(Source*)p[0], *(Source*)p[1], *(float**)p[2], *(float**)p[3], *(int*)p[4], *(int*)p[5]",
 }
 
 
@@ -49,7 +52,7 @@ def _library(name: str, macros: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
     assert COMPILER is not None
     launch = (
         'extern "C" void launch(const int* grid, int threads, void** p) '
-        f"{{ emulator::run_grid(grid, threads, [=] {{ {_CALLS[name]} }}); }}"
+        f"{{ emulator::run_grid(grid, threads, [=] {{ {name}({_ARGUMENTS[name]}); }}); }}"
     )
     source = f'#include "{HERE / "emulator.hpp"}"\n{source_of(name)}\n{launch}\n'
     flags = [f"-D{macro}={value}" for macro, value in macros]

@@ -1,7 +1,9 @@
 // A GPU for tests: runs the CUDA kernels of Kenyon on a CPU, lane by lane.
 //
 // Every lane is a fibre. What a warp does together (ldmatrix, mma) waits until its 32 lanes have come, and the last
-// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block.
+// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block, and
+// where an asynchronous copy will go: its bytes come when the lane waits for them, no earlier. Products of a team of
+// four warps are computed when the warp waits for them, no earlier.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -27,10 +29,15 @@ struct Index { int x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
 namespace emulator {
+struct Operand { uint32_t address; int inputs, others; };
+struct TeamProduct { float* sum; Operand a, b; int outputs; };
+struct Copy { uint32_t to; const void* from; int bytes; bool there; };
 struct Fibre {
     ucontext_t context;
     std::vector<char> stack;
-    bool done = false, at_barrier = false;
+    std::vector<Copy> copies;
+    std::vector<TeamProduct> products;
+    bool done = false, at_barrier = false, at_team_barrier = false;
 };
 struct Warp {
     int arrived = 0;
@@ -48,6 +55,7 @@ static std::function<void()> program;
 
 static void entry() {
     program();
+    if (!fibres[current].copies.empty()) { std::fprintf(stderr, "nobody waited for a copy\n"); std::abort(); }
     fibres[current].done = true;
     swapcontext(&fibres[current].context, &scheduler);
 }
@@ -76,7 +84,7 @@ static void run_block(int threads) {
     warps.assign(threads / 32, {});
     for (int i = 0; i < threads; ++i) {
         Fibre& f = fibres[i];
-        f.done = f.at_barrier = false;
+        f.done = f.at_barrier = f.at_team_barrier = false;
         f.stack.resize(256 * 1024);
         getcontext(&f.context);
         f.context.uc_stack.ss_sp = f.stack.data();
@@ -90,7 +98,7 @@ static void run_block(int threads) {
                 moved = false;
                 for (int lane = 0; lane < 32; ++lane) {
                     Fibre& f = fibres[current = warp * 32 + lane];
-                    if (f.done || f.at_barrier) continue;
+                    if (f.done || f.at_barrier || f.at_team_barrier) continue;
                     threadIdx = {current, 0, 0};
                     swapcontext(&scheduler, &f.context);
                     moved = alive = true;
@@ -157,9 +165,24 @@ static uint32_t bytes_of(uint32_t a, uint32_t b, uint32_t which) {
     });
 }
 static uint32_t shared_address(const void* p) { return (uint32_t)((const char*)p - emulator::memory); }
-static void copy_async(uint32_t to, const void* from) { std::memcpy(emulator::memory + to, from, 16); }
-static void await_copies() {}
+static void copy_bytes(uint32_t to, const void* from, int bytes, bool there) {
+    if (to % bytes || (uintptr_t)from % bytes) { std::fprintf(stderr, "copy is not aligned\n"); std::abort(); }
+    std::memset(emulator::memory + to, 0x7F, bytes);
+    emulator::fibres[emulator::current].copies.push_back({to, from, bytes, there});
+}
+static void copy_async(uint32_t to, const void* from, bool there = true) { copy_bytes(to, from, 16, there); }
+static void copy_async_8(uint32_t to, const void* from, bool there = true) { copy_bytes(to, from, 8, there); }
+static void await_copies() {
+    auto& copies = emulator::fibres[emulator::current].copies;
+    for (const auto& c : copies)
+        if (c.there)
+            std::memcpy(emulator::memory + c.to, c.from, c.bytes);
+        else
+            std::memset(emulator::memory + c.to, 0, c.bytes);
+    copies.clear();
+}
 
+#define load8_constant load8  // a difference only to the compiler for a GPU
 static void load_matrices_as(uint32_t* to, uint32_t at, bool transposed) {
     emulator::Warp& warp = emulator::warps[emulator::current / 32];
     const int me = emulator::current % 32;
@@ -200,5 +223,58 @@ static void multiply(float (&sum)[4], const uint32_t (&a)[4], uint32_t b0, uint3
             for (int c = 0; c < 4; ++c)
                 for (int k = 0; k < 16; ++k) to[c] += A[lane / 4 + c / 2 * 8][k] * B[k][lane % 4 * 2 + c % 2];
         }
+    });
+}
+
+// ------------------------------------------------------------------ products of four warps
+
+static emulator::Operand operand(uint32_t address, int inputs, int others) { return {address, inputs, others}; }
+static emulator::Operand moved(emulator::Operand o, int bytes) { o.address += bytes; return o; }
+static int alike(int number) { return number; }
+static void show_to_tensor_cores() {}
+static void begin_products() {}
+static void hold(float&) {}
+static void hold(uint32_t&) {}
+
+static void team_barrier(int team) {
+    if (team != emulator::current / 128) { std::fprintf(stderr, "barrier of another team\n"); std::abort(); }
+    auto first = emulator::fibres.begin() + team * 128, last = first + 128;
+    emulator::fibres[emulator::current].at_team_barrier = true;
+    if (std::all_of(first, last, [](const auto& f) { return f.at_team_barrier; }))
+        std::for_each(first, last, [](auto& f) { f.at_team_barrier = false; });
+    else
+        emulator::pause();
+}
+
+template <int N> void multiply_team(float (&sum)[N][4], emulator::Operand a, emulator::Operand b) {
+    if (a.address % 16 || b.address % 16) { std::fprintf(stderr, "operand is not aligned\n"); std::abort(); }
+    emulator::fibres[emulator::current].products.push_back({&sum[0][0], a, b, 8 * N});
+}
+
+static float operand_at(const emulator::Operand& o, int other, int input) {
+    const int at = other / 8 * o.others + input / 8 * o.inputs + other % 8 * 16 + input % 8 * 2;
+    uint16_t half;
+    std::memcpy(&half, emulator::memory + o.address + at, 2);
+    return as_float((uint32_t)half << 16);
+}
+
+static void await_products() {
+    const int first = emulator::current / 32 * 32, top = first / 32 % 4 * 16;  // the warp's rows of 64
+    emulator::together([&](emulator::Warp&) {
+        for (size_t i = 0; i < emulator::fibres[first].products.size(); ++i) {
+            const emulator::TeamProduct& p = emulator::fibres[first].products[i];
+            float A[16][16], B[64][16];
+            for (int k = 0; k < 16; ++k) {
+                for (int m = 0; m < 16; ++m) A[m][k] = operand_at(p.a, top + m, k);
+                for (int n = 0; n < p.outputs; ++n) B[n][k] = operand_at(p.b, n, k);
+            }
+            for (int lane = 0; lane < 32; ++lane)
+                for (int c = 0; c < p.outputs / 2; ++c) {
+                    const int row = lane / 4 + c / 2 % 2 * 8, column = c / 4 * 8 + lane % 4 * 2 + c % 2;
+                    for (int k = 0; k < 16; ++k)
+                        emulator::fibres[first + lane].products[i].sum[c] += A[row][k] * B[column][k];
+                }
+        }
+        for (int lane = 0; lane < 32; ++lane) emulator::fibres[first + lane].products.clear();
     });
 }

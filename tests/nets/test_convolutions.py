@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,13 @@ from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
 from kenyon.nets.cuda.interface import Source, Target
 from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
-from kenyon.nets.cuda.plan import Convolution, Shape, Sharing, Tiling
+from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import taken_plain
 from tests.nets import emulation
 
 Build = Callable[..., Any]
 THRESHOLD, SCALE, FIRST_BYTE = 64, 256 / 192, 4096
+PROCESSORS = 2  # few, so that blocks that stay have several tiles
 
 # map, learners, inputs, outputs, pooled, first
 SMALL = [
@@ -32,6 +34,7 @@ SMALL = [
     (16, 5, 9, 9, True, False),
     (8, 1, 64, 64, True, False),
     (8, 3, 20, 40, False, False),
+    (8, 1, 64, 128, False, False),
     (32, 2, 3, 7, True, True),
 ]
 LARGE = [
@@ -108,10 +111,16 @@ class Case:
         return self.on_device(taken_plain(self.row, torch.from_numpy(places), torch.bfloat16))
 
     def convolve(
-        self, build: Build, tiling: Tiling, macros: dict[str, int], source: Source, maps: Any, to: Target
+        self,
+        build: Build,
+        tiling: Tiling | DenseTiling,
+        macros: dict[str, int],
+        source: Source,
+        maps: Any,
+        to: Target,
     ) -> None:
         weights, row = self.packed(maps), self.on_device(self.row)
-        kernel = build([("convolve", {**tiling.macros, **macros}, tiling.shared_bytes)])[0]
+        kernel = build([(tiling.kernel, {**tiling.macros, **macros}, tiling.shared_bytes)])[0]
         arguments = (
             source,
             ctypes.c_void_p(weights.data_ptr()),
@@ -121,7 +130,7 @@ class Case:
             to,
             ctypes.c_int(self.B),
         )
-        kernel.launch(tiling.grid(self.B, self.R), tiling.threads, arguments)
+        kernel.launch(tiling.grid(self.B, self.R, PROCESSORS), tiling.threads, arguments)
 
 
 def distance(a: Tensor, b: Tensor) -> float:
@@ -129,8 +138,8 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def check_layer(c: Convolution, build: Build, device: str, runs: int = 2, batch: int = 3) -> None:
-    tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c))
+def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, runs: int = 2, batch: int = 3) -> None:
+    tiling, sharing = choose_tiling(Shape.forward(c), teams), choose_sharing(Shape.forward(c), c.pooled)
     assert tiling is not None and sharing is not None
     case = Case(c, runs, batch, device)
     out = case.empty(*case.out_shape, dtype=torch.bfloat16)
@@ -146,7 +155,7 @@ def check_layer(c: Convolution, build: Build, device: str, runs: int = 2, batch:
         check_pooling(case, y, out, code)
     else:
         assert distance(out, y) < 3e-3
-    check_gradients(case, build, sharing, code.cpu())
+    check_gradients(case, build, sharing, code.cpu(), teams)
 
 
 def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
@@ -164,7 +173,7 @@ def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
     torch.testing.assert_close(ours, four.amax(0) * kept, rtol=8e-3, atol=1e-6)
 
 
-def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) -> None:
+def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor, teams: bool) -> None:
     c, dy = case.c, case.gradient.double()
     source = Source(data=case.on_device(case.gradient).data_ptr(), scale=SCALE)
     if c.pooled:
@@ -175,7 +184,7 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) ->
     dx, drow = torch.autograd.grad((case.before_relu * dy).sum(), [case.leaf_x, case.leaf_row])
     kind = 2 if c.pooled else 0
     if not c.first:
-        backward = choose_tiling(Shape.backward(c))
+        backward = choose_tiling(Shape.backward(c), teams)
         assert backward is not None
         mask = case.on_device(case.x)
         for result, expected in ((2, dx), (3, dx * (case.x > 0))):
@@ -184,14 +193,21 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) ->
             macros = {"SOURCE": kind, "RESULT": result}
             case.convolve(build, backward, macros, source, backward_map(c, backward), target)
             assert distance(found, expected) < 3e-3
-    blocks = 2
+    for blocks, stages in ((1, sharing.stages), (2, 1)):
+        check_weights(case, build, replace(sharing, stages=stages), blocks, source, drow, dy.sum((1, 2, 3)))
+
+
+def check_weights(
+    case: Case, build: Build, sharing: Sharing, blocks: int, gradient: Source, drow: Tensor, dbias: Tensor
+) -> None:
+    c = case.c
     partial = case.empty(case.R, blocks, sharing.splits, sharing.record, dtype=torch.float32)
     biases = case.empty(case.R, blocks, c.channels_out, dtype=torch.float32)
-    macros = {**sharing.macros, "SOURCE": int(c.first), "GRADIENT": kind}
+    macros = {**sharing.macros, "SOURCE": int(c.first), "GRADIENT": 2 if c.pooled else 0}
     kernel = build([("weigh", macros, sharing.shared_bytes)])[0]
     arguments = (
         case.source,
-        source,
+        gradient,
         ctypes.c_void_p(partial.data_ptr()),
         ctypes.c_void_p(biases.data_ptr()),
         ctypes.c_int(case.B),
@@ -199,9 +215,9 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor) ->
     )
     kernel.launch((blocks, sharing.all_groups // sharing.groups, case.R), sharing.threads, arguments)
     weights = partial.cpu().sum((1, 2))[:, torch.from_numpy(gradient_map(c, sharing))]
-    assert distance(weights, drow[:, : c.weight_count]) < 1e-5
+    assert distance(weights, drow[:, : c.weight_count]) < 5e-5  # sums of float32 over all pixels of an image
     real = c.learners * c.outputs
-    assert distance(biases.cpu().sum(1)[:, :real], dy.sum((1, 2, 3))[:, :real]) < 1e-5
+    assert distance(biases.cpu().sum(1)[:, :real], dbias[:, :real]) < 1e-5
 
 
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
@@ -210,12 +226,17 @@ def test_layer_on_an_emulated_gpu(shape: tuple[Any, ...]) -> None:
     check_layer(layer(*shape), emulation.build, "cpu")
 
 
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+def test_a_layer_of_one_learner_without_products_of_four_warps() -> None:
+    check_layer(layer(16, 1, 32, 32, True, False), emulation.build, "cpu", teams=False)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", LARGE, ids=str)
 def test_layer_on_a_gpu(shape: tuple[Any, ...]) -> None:
     if not torch.cuda.is_available() or not compiler.available(torch.device("cuda")):
         pytest.skip("needs a Hopper GPU and NVRTC")
-    check_layer(layer(*shape), compiler.build, "cuda", runs=3, batch=21)
+    check_layer(layer(*shape), compiler.build, "cuda", compiler.has_teams(torch.device("cuda")), runs=3, batch=21)
 
 
 @pytest.mark.parametrize(("learners", "width"), [(1, 32), (5, 9), (2, 20), (3, 13), (8, 6), (10, 5), (1, 64)])
@@ -227,12 +248,12 @@ def test_every_weight_is_packed_once(learners: int, width: int) -> None:
         (8, 2 * width, width, False),
     ):
         c = layer(map, learners, inputs, outputs, True, first)
-        tiling, sharing = choose_tiling(Shape.forward(c)), choose_sharing(Shape.forward(c))
+        tiling, sharing = choose_tiling(Shape.forward(c), True), choose_sharing(Shape.forward(c), c.pooled)
         assert tiling is not None and sharing is not None
         assert tiling.shared_bytes <= 227 * 1024 and sharing.shared_bytes <= 227 * 1024
         maps = [forward_map(c, tiling)]
         if not first:
-            backward = choose_tiling(Shape.backward(c))
+            backward = choose_tiling(Shape.backward(c), True)
             assert backward is not None
             maps.append(backward_map(c, backward))
         for places in maps:

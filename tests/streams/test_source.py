@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kenyon.errors import ConfigError, DataError, KenyonError
-from kenyon.streams import SOURCES, Group, Source, Stream, find_source
+from kenyon.streams import (
+    SOURCES,
+    CentreCrop,
+    Group,
+    Ragged,
+    RandomTest,
+    RandomTestByOrigin,
+    ShuffledClasses,
+    Source,
+    Stream,
+    find_source,
+)
 
 seeds = st.integers(0, 2**32)
 
@@ -95,10 +106,80 @@ def test_impossible_numbers_of_tasks_are_refused(tasks: int) -> None:
         make_source([2] * 3).stream(0, tasks=tasks)
 
 
-@pytest.mark.parametrize("validation", [0.0, 1.0, -0.1, 2.0, float("nan")])
+@pytest.mark.parametrize("validation", [1.0, -0.1, 2.0, float("nan")])
 def test_impossible_validation_shares_are_refused(validation: float) -> None:
     with pytest.raises(ConfigError, match="between 0 and 1"):
         make_source([2] * 3).stream(0, validation=validation)
+
+
+def with_fields(source: Source, **changes: object) -> Source:
+    fields = {name: getattr(source, name) for name in source.__dataclass_fields__}
+    return Source(**(fields | changes))  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=seeds, tasks=st.sampled_from([1, 2, 3, 6]))
+def test_shuffled_classes_are_all_dealt_out(seed: int, tasks: int) -> None:
+    source = with_fields(make_source([1] * 6), groups=ShuffledClasses(tasks))
+    stream = source.stream(seed, validation=0.3)
+    assert stream.class_counts == (6 // tasks,) * tasks
+    assert sorted(name for task in stream.tasks for name in task.classes) == sorted(source.class_names)
+    first = source.stream(seed, tasks=1, validation=0.3).tasks[0]
+    assert first.classes == stream.tasks[0].classes
+    assert torch.equal(first.train.index, stream.tasks[0].train.index)
+
+
+def test_classes_that_make_no_equal_tasks_are_refused() -> None:
+    with pytest.raises(DataError, match="6 classes do not make 4 equal tasks"):
+        with_fields(make_source([1] * 6), groups=ShuffledClasses(4))
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=seeds, by_origin=st.booleans(), validation=st.sampled_from([0.0, 0.1, 0.25]))
+def test_drawn_tests_cover_everything_once(seed: int, by_origin: bool, validation: float) -> None:
+    source = make_source([2, 3], per_class=40)
+    origin = torch.arange(len(source.labels)) // 5 % 20
+    rule = RandomTestByOrigin(origin, 0.1) if by_origin else RandomTest(0.1)
+    stream = with_fields(source, test=rule).stream(seed, validation=validation)
+    seen: list[int] = []
+    for task in stream.tasks:
+        parts = [split.index for split in (task.train, task.validation, task.test)]
+        samples = sum(map(len, parts))
+        assert len(parts[2]) == samples // 10 and len(parts[1]) == round(validation * samples)
+        seen += torch.cat(parts).tolist()
+        if by_origin:
+            people = [set(origin[part].tolist()) for part in parts]
+            assert sum(map(len, people)) == len(set.union(*people))
+    assert sorted(seen) == list(range(len(source.labels)))
+
+
+def test_a_ragged_pool_needs_a_view_and_sane_tables() -> None:
+    source = make_source([2])
+    count = len(source.labels)
+    sizes = torch.arange(count) % 3 + 1
+    starts = (sizes * sizes).cumsum(0) - sizes * sizes
+    pixels = torch.zeros(int((sizes * sizes).sum()), 3, dtype=torch.uint8)
+    pool = Ragged(pixels, starts, sizes, sizes)
+    with pytest.raises(DataError, match="testing"):
+        with_fields(source, images=pool)
+    stream = with_fields(source, images=pool, testing=CentreCrop(5)).stream(0, validation=0.3)
+    assert stream.input_shape == (3, 5, 5) and stream.pool is pool and pool[4].shape == (3, 2, 2)
+    with pytest.raises(DataError, match="one by one"):
+        _ = stream.tasks[0].train.images
+    for bad in (
+        (pixels.float(), starts, sizes, sizes),
+        (pixels[:-1], starts, sizes, sizes),
+        (pixels, starts - 1, sizes, sizes),
+        (pixels, starts, sizes - 1, sizes),
+        (pixels, starts[1:], sizes, sizes),
+    ):
+        with pytest.raises(DataError, match="unequal sizes"):
+            Ragged(*bad)
+
+
+def test_a_validation_share_of_nothing_holds_nothing_out() -> None:
+    for task in make_source([2] * 3).stream(0, validation=0.0).tasks:
+        assert len(task.validation) == 0 and len(task.train) == 8 and len(task.test) == 4
 
 
 def test_a_validation_share_that_leaves_nothing_is_refused() -> None:
@@ -115,7 +196,11 @@ def test_images_that_are_not_bytes_or_differ_in_number_are_refused() -> None:
 
 
 def test_sources_are_known_by_name() -> None:
-    assert {"digits", "r-cifar-100", "s-cifar-100", "r-cifar-10-100"} <= set(SOURCES)
+    known = {"digits", "r-cifar-100", "s-cifar-100", "r-cifar-10-100", "omniglot", "omniglot-clean"}
+    assert known | {"cub-200", "tiny-imagenet", "core50"} <= set(SOURCES)
+    assert (
+        find_source("omniglot").class_counts[:3] == (20, 29, 26) and sum(find_source("omniglot").class_counts) == 1623
+    )
     assert find_source("digits").needs == ()
     assert find_source("r-cifar-10-100").class_counts == (5,) * 22
     with pytest.raises(KenyonError, match="digits"):

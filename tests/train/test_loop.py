@@ -90,8 +90,8 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [r for r, _, _ in by_hand[1]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 2e-3, 5e-4, 5e-4, 5e-4])
     assert [r for r, _, _ in by_hand[2]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 5e-4, 5e-4, 1.25e-4, 1.25e-4])
 
-    def made_up(logits: Tensor, labels: Tensor) -> Tensor:
-        return losses[:, trainer.position.epoch].unsqueeze(1).expand(labels.shape)
+    def made_up(logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
+        return losses[:, trainer.position.epoch] * weight.sum(-1)
 
     history: list[Tensor] = []
     validate = trainer._validate
@@ -99,7 +99,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     def patched() -> None:
         history.append(trainer.theta.clone())
         with monkeypatch.context() as patch:
-            patch.setattr("kenyon.stages.cross_entropy", made_up)
+            patch.setattr("kenyon.stages.weighted_cross_entropy", made_up)
             validate()
 
     trainer._validate = patched  # type: ignore[method-assign]

@@ -38,7 +38,7 @@ class Subject:
         The importances are made up: of the usual size, but measuring them would cost more than what is timed.
         """
         t = self.trainer
-        t.position.phase, t.position.epoch = task, 0
+        t.position.phase, t.position.epoch = task * len(t.method.stages), 0
         t._enter_phase()
         t._begin_phase()
         t.engine.loader.fill(t.engine.samples)
@@ -67,7 +67,7 @@ class Subject:
 
     def images(self, piece: Piece) -> float:
         """Images that all runs together see in one training step, importance pass or evaluation."""
-        task = self.trainer.position.phase
+        task = self.trainer.tasks_before
         if piece == "evaluation":
             return sum(len(task.test) for stream in self.streams for task in stream.tasks)
         seen = sum(len(stream.tasks[task].train) for stream in self.streams)

@@ -44,7 +44,7 @@ def options(
 @app.command()
 def run(
     benchmark: Annotated[
-        str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py.")
+        str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py. Several with commas.")
     ] = "digits",
     method: Annotated[
         str, typer.Option("--method", "-m", help="One or several, with commas. See `kenyon list methods`.")

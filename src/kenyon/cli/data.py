@@ -6,7 +6,15 @@ import json
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.table import Table
 
 from kenyon.data import DATASETS, data_folders, download, download_folder, locate
@@ -16,7 +24,7 @@ from kenyon.errors import unknown
 def get_command(name: str, data: Path | None, url: str | None) -> None:
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
-    dataset, folder = DATASETS[name], download_folder(data)
+    archives, folder = DATASETS[name].archives, download_folder(data)
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
@@ -26,10 +34,18 @@ def get_command(name: str, data: Path | None, url: str | None) -> None:
         TimeRemainingColumn(),
         console=console,
     ) as bar:
-        task = bar.add_task(dataset.archive, total=dataset.size)
-        path = download(dataset, folder, url=url, progress=lambda done, total: bar.update(task, completed=done))
-        bar.update(task, completed=dataset.size)
-    console.print(f"{name} is complete: {path}", highlight=False, soft_wrap=True)
+        for archive in archives:
+            task = bar.add_task(archive.file, total=archive.size)
+
+            def show(done: int, total: int, task: TaskID = task) -> None:
+                bar.update(task, completed=done, total=total or None)
+
+            # Another server of several archives is named by the folder that has them.
+            address = url if url is None or len(archives) == 1 else f"{url.rstrip('/')}/{archive.file}"
+            path = download(archive, folder, url=address, progress=show)
+            bar.update(task, completed=path.stat().st_size, total=path.stat().st_size)
+    where = path if len(archives) == 1 else folder
+    console.print(f"{name} is complete: {where}", highlight=False, soft_wrap=True)
 
 
 def list_command(data: Path | None, *, as_json: bool) -> None:
@@ -42,7 +58,8 @@ def list_command(data: Path | None, *, as_json: bool) -> None:
     table = Table("dataset", "where", "download size")
     for name, copy in found.items():
         where = str(copy.path) if copy else f"not here: kenyon data get {name}"
-        table.add_row(name, where, f"{DATASETS[name].size / 1e6:.0f} MB")
+        size = DATASETS[name].size
+        table.add_row(name, where, "" if size is None else f"{size / 1e6:.0f} MB")
     table.add_row("digits", "comes with scikit-learn", "")
     console = Console()
     console.print(table)

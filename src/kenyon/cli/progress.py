@@ -59,9 +59,12 @@ class RunProgress:
             self._line(f"{self.name}: {_who(cells)}{resumed}")
 
     def epoch_done(self, trainer: Trainer) -> None:
-        at, phases, epochs = trainer.position, len(trainer.phases), trainer.training.epochs
+        at, epochs, stages = trainer.position, trainer.training.epochs, trainer.method.stages
+        tasks = len(trainer.phases) // len(stages)
         done = min(at.phase * epochs + at.epoch, self.total)
-        where = f"{self.spans}task {min(at.phase + 1, phases)}/{phases}, epoch {at.epoch}/{epochs}"
+        stage = f"{stages[trainer.stage].name}, " if len(stages) > 1 and done < self.total else ""
+        task = min(trainer.tasks_before + 1, tasks)
+        where = f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}"
         for run, place in enumerate(at.diverged):
             if place is not None and run not in self.fallen:
                 self.fallen.add(run)

@@ -14,10 +14,12 @@ from types import FrameType
 import torch
 from rich.console import Console
 
+from kenyon.cli.decoding import Decoding
 from kenyon.cli.progress import RunProgress
+from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
-from kenyon.experiments.results import plain
+from kenyon.experiments.results import Result, plain
 from kenyon.methods import find_method
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
@@ -41,10 +43,12 @@ def run_command(
     learners: str | None = None,
 ) -> None:
     started = time.monotonic()
-    if benchmark.endswith(".py"):
-        benchmark = load_benchmark_file(Path(benchmark))
-    find_benchmark(benchmark)
-    names = [name.strip() for name in methods.split(",") if name.strip()]
+    benchmarks = [
+        load_benchmark_file(Path(name)) if name.endswith(".py") else name for name in _listed("benchmark", benchmark)
+    ]
+    for name in benchmarks:
+        find_benchmark(name)
+    names = _listed("method", methods)
     for name in names:
         find_method(name)
     if learners is not None:
@@ -56,28 +60,63 @@ def run_command(
         if "epochs" in overrides:
             raise ConfigError("epochs is given twice: with --epochs and with --set.")
         overrides["epochs"] = epochs
-    asked = plan(
-        benchmark,
-        names,
-        parse_seeds(seeds),
-        tasks=tasks,
-        overrides=overrides,
-        device=device,
-        data=data,
-        out=out,
-        fwt=fwt,
-        fleet=fleet,
-    )
+    # All are planned before the first is trained: what is wrong shows at once.
+    plans = {
+        name: plan(
+            name,
+            names,
+            parse_seeds(seeds),
+            tasks=tasks,
+            overrides=overrides,
+            device=device,
+            data=data,
+            out=out,
+            fwt=fwt,
+            fleet=fleet,
+        )
+        for name in benchmarks
+    }
     told = Console(stderr=True)
-    with stop_on_signals(told) as stopping, RunProgress(told) as progress:
-        try:
-            results = execute(asked, progress=progress, stop=stopping)
-        except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(130)
-
-    folder = out / benchmark
     spoken = told if as_json else Console()
+    found: dict[str, dict[str, Result]] = {}
+    for name, asked in plans.items():
+        if len(plans) > 1:
+            told.print(name, style="bold")
+        with stop_on_signals(told) as stopping, RunProgress(told) as progress:
+            try:
+                with reporting_to(Decoding(told, progress.bars)):
+                    found[name] = execute(asked, progress=progress, stop=stopping)
+            except Interrupted:
+                told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+                sys.exit(130)
+        _tell(found[name], out / name, spoken)
+    if as_json:
+        where_device = next(iter(plans.values())).device
+        where = torch.cuda.get_device_name(where_device) if where_device.type == "cuda" else "cpu"
+        seconds = time.monotonic() - started
+        bodies = [plain(results_json(results, seconds, where)) for results in found.values()]
+        print(json.dumps(bodies[0] if len(bodies) == 1 else bodies, allow_nan=False))
+    # What may still go wrong comes last, when everything computed has been told.
+    for name, results in found.items():
+        if not any(result.complete_runs for result in results.values()):
+            raise ResultsError(
+                f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a "
+                "new --out."
+            )
+        figure = draw_results(results, out / name / "figure.png")
+        told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+
+
+def _listed(kind: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"No {kind} is named. Give one, or several with commas.")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"A {kind} is named twice in {text}.")
+    return names
+
+
+def _tell(results: dict[str, Result], folder: Path, spoken: Console) -> None:
     spoken.print(results_table(results))
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
@@ -86,16 +125,6 @@ def run_command(
             spoken.print(said, markup=False, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
-    if as_json:
-        where = torch.cuda.get_device_name(asked.device) if asked.device.type == "cuda" else "cpu"
-        print(json.dumps(plain(results_json(results, time.monotonic() - started, where)), allow_nan=False))
-    # What may still go wrong comes last, when everything computed has been told.
-    if not any(result.complete_runs for result in results.values()):
-        raise ResultsError(
-            "No run stayed finite. Lower the learning rate (--set rate=...) or the strengths, in a new --out."
-        )
-    figure = draw_results(results, folder / "figure.png")
-    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
 
 
 def parse_seeds(text: str) -> int | list[int]:

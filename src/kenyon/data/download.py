@@ -1,4 +1,4 @@
-"""Fetching a dataset's archive: resumable, checked, and in place only when it is whole."""
+"""Fetching an archive of a dataset: resumable, checked, and in place only when it is whole."""
 
 from __future__ import annotations
 
@@ -12,79 +12,83 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from kenyon.data.archives import Dataset
+from kenyon.data.datasets import Archive
 from kenyon.errors import DataError
 from kenyon.version import __version__
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all
+Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
 
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds without a single byte
 RESUMES = "What has arrived is kept: running the command again resumes the download."
 
 
-def download(dataset: Dataset, folder: Path, *, progress: Progress | None = None, url: str | None = None) -> Path:
-    """The path of the dataset's archive in `folder`, downloaded unless a whole one is there already.
+def download(archive: Archive, folder: Path, *, progress: Progress | None = None, url: str | None = None) -> Path:
+    """The path of the archive in `folder`, downloaded unless a whole one is there already.
 
     `url` names another server for the same file. An interrupted download leaves a `.part` file that the
     next call continues.
     """
-    address = url or dataset.url
+    address = url or archive.url
     if urlsplit(address).scheme not in ("http", "https"):
         raise DataError(f"{address} is not an address that begins with http:// or https://.")
-    archive = folder / dataset.archive
-    part = folder / f"{dataset.archive}.part"
+    path = folder / archive.file
+    part = folder / f"{archive.file}.part"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if _is_whole(archive, dataset):
-            return archive
-        # A full-length part that is not the file can only come from elsewhere: begin again.
-        if _size(part) >= dataset.size and not _is_whole(part, dataset):
-            part.unlink()
-        if _size(part) < dataset.size:
+        if _is_whole(path, archive):
+            return path
+        if not _is_whole(part, archive):
+            # A full-length part that is not the file can only come from elsewhere: begin again.
+            if archive.size is not None and _size(part) >= archive.size:
+                part.unlink()
             with part.open("ab") as file:
-                _fetch(file, dataset, address, progress or (lambda done, total: None))
+                _fetch(file, archive, address, progress or (lambda done, total: None))
                 os.fsync(file.fileno())
-            if not _is_whole(part, dataset):
+            if not _is_whole(part, archive):
                 part.unlink()
                 raise DataError(
-                    f"What {address} sent is not {dataset.archive}: its checksum is wrong. The bad file was "
+                    f"What {address} sent is not {archive.file}: its checksum is wrong. The bad file was "
                     "removed. Run the command again; if that does not help, try another network."
                 )
-        part.replace(archive)
+        part.replace(path)
     except OSError as problem:
         raise DataError(
-            f"{dataset.archive} cannot be kept in {folder}: {problem.strerror or problem}. "
+            f"{archive.file} cannot be kept in {folder}: {problem.strerror or problem}. "
             f"Make room or choose another folder with --data. {RESUMES}"
         ) from None
-    return archive
+    return path
 
 
-def _fetch(file: BinaryIO, dataset: Dataset, url: str, progress: Progress) -> None:
+def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> None:
     """Bring the open part to its full length. Only trouble with the disk leaves as an OSError."""
     here = done = file.seek(0, os.SEEK_END)
     with _answer(url, done) as answer:
         if answer.status != 206:
             done = 0  # the server sends everything, whatever was asked
-        offered = answer.headers.get("Content-Length", "")
-        if offered.isdigit() and done + int(offered) != dataset.size:
+        length = answer.headers.get("Content-Length", "")
+        offered = done + int(length) if length.isdigit() else None
+        size = offered if archive.size is None else archive.size
+        if offered is not None and offered != size:
             raise DataError(
-                f"{url} offers {done + int(offered):,} bytes where {dataset.archive} has {dataset.size:,}. "
+                f"{url} offers {offered:,} bytes where {archive.file} has {size:,}. "
                 f"It may be a sign-in page of your network. {RESUMES}"
             )
         if done < here:
             file.truncate(done)
-        progress(done, dataset.size)
-        while done < dataset.size:
+        progress(done, size or 0)
+        while size is None or done < size:
             try:
-                chunk = answer.read(min(CHUNK, dataset.size - done))
+                chunk = answer.read(CHUNK if size is None else min(CHUNK, size - done))
             except (OSError, HTTPException) as problem:
-                raise _cut(url, done, dataset, str(problem)) from None
+                raise _cut(url, done, size, str(problem)) from None
+            if not chunk and size is not None:
+                raise _cut(url, done, size, "the server closed the connection")
             if not chunk:
-                raise _cut(url, done, dataset, "the server closed the connection")
+                return  # the end, or a cut that the checksum will tell
             file.write(chunk)
             done += len(chunk)
-            progress(done, dataset.size)
+            progress(done, size or 0)
 
 
 def _answer(url: str, start: int) -> HTTPResponse:
@@ -110,16 +114,18 @@ def _begins_at(start: int, answer: HTTPResponse) -> bool:
     return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
-def _cut(url: str, done: int, dataset: Dataset, reason: str) -> DataError:
-    return DataError(f"The download of {url} stopped after {done:,} of {dataset.size:,} bytes: {reason}. {RESUMES}")
+def _cut(url: str, done: int, size: int | None, reason: str) -> DataError:
+    of = "" if size is None else f" of {size:,}"
+    return DataError(f"The download of {url} stopped after {done:,}{of} bytes: {reason}. {RESUMES}")
 
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _is_whole(path: Path, dataset: Dataset) -> bool:
-    if _size(path) != dataset.size:
+def _is_whole(path: Path, archive: Archive) -> bool:
+    if not path.is_file() or archive.size not in (None, _size(path)):
         return False
+    kind, _, digest = archive.checksum.partition(":")
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == dataset.sha256
+        return hashlib.file_digest(file, kind).hexdigest() == digest

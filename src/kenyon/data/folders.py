@@ -33,6 +33,11 @@ def download_folder(explicit: Path | None = None) -> Path:
     return [*_from_environment(), _cache_folder()][0]
 
 
+def decoded_folder() -> Path:
+    """Where images are kept that have been decoded once. It may be new."""
+    return _cache_folder() / "decoded"
+
+
 def _from_environment() -> list[Path]:
     listed = os.environ.get(VARIABLE, "").split(os.pathsep)
     return [Path(entry).expanduser() for entry in listed if entry.strip()]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from kenyon.errors import ConfigError, KenyonError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
-from kenyon.nets import Backbone, Net, cifar_cnn, digits_mlp
+from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
 from kenyon.streams import SourceSpec, find_source, register
 from kenyon.streams.catalog import Loader
 from kenyon.train.regime import Training
@@ -24,7 +27,8 @@ class Benchmark:
     backbone: Backbone
     width: int  # of a single learner; several learners share its number of parameters
     training: Training
-    hyperparameters: Mapping[str, Mapping[str, float]]  # method -> name -> value
+    hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
+    widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
 
     @property
     def source(self) -> SourceSpec:
@@ -38,8 +42,8 @@ class Benchmark:
 
         Five learners on the CIFAR network: 9, as published.
         """
-        if learners == 1:
-            return self.width
+        if learners == 1 or learners in self.widths:
+            return self.widths.get(learners, self.width)
         budget = self.parameters(self.width, 1)
         over = bisect_left(range(1, self.width + 1), budget, key=lambda w: self.parameters(w, learners)) + 1
         return min((max(over - 1, 1), over), key=lambda w: abs(self.parameters(w, learners) - budget))
@@ -49,7 +53,23 @@ class Benchmark:
 def _parameters(
     backbone: Backbone, width: int, learners: int, shape: tuple[int, int, int], counts: tuple[int, ...]
 ) -> int:
-    return Net(backbone(width, learners), shape, counts, learners=learners).parameter_count
+    with torch.device("meta"):  # a large network takes long to draw
+        module = backbone(width, learners)
+    return Net(module, shape, counts, learners=learners).parameter_count
+
+
+LARGE_IMAGES = Training(
+    epochs=40,
+    batch=64,
+    rate=0.005,
+    drop=10.0,
+    validation=0.0,
+    optimiser="sgd",
+    schedule="step",
+    drop_epoch=30,
+    carry=True,
+    penalties_from=1,
+)
 
 
 BENCHMARKS: dict[str, Benchmark] = {
@@ -66,6 +86,18 @@ BENCHMARKS: dict[str, Benchmark] = {
             Benchmark(name, cifar_cnn, width=32, training=Training(), hyperparameters=HYPERPARAMETERS[name])
             for name in ("r-cifar-100", "s-cifar-100", "r-cifar-10-100")
         ),
+        *(
+            Benchmark(name, omniglot_cnn, 64, Training(), HYPERPARAMETERS[name], widths={5: 28})
+            for name in ("omniglot", "omniglot-clean")
+        ),
+        *(Benchmark(name, alexnet, 64, LARGE_IMAGES, HYPERPARAMETERS[name]) for name in ("cub-200", "tiny-imagenet")),
+        Benchmark(
+            "core50",
+            alexnet,
+            width=64,
+            training=replace(LARGE_IMAGES, batch=32, rate=0.003, drop=1.0, momentum=0.0, penalties_from=2),
+            hyperparameters=HYPERPARAMETERS["core50"],
+        ),
     )
 }
 
@@ -77,7 +109,7 @@ def benchmark(
     backbone: Backbone,
     width: int,
     training: Training | None = None,
-    hyperparameters: Mapping[str, Mapping[str, float]] | None = None,
+    hyperparameters: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Callable[[Loader], Loader]:
     """Make a benchmark of a function that reads a source: all a user's own file needs.
 

@@ -162,7 +162,7 @@ _WHOLE = {
     "memory",
     "replay_batch",
 }
-_FLAGS = {"gate", "carry"}
+_FLAGS = {"gate", "carry", "reinit"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WORDS = {
     "optimiser",
@@ -170,6 +170,7 @@ _WORDS = {
     "diversity",
     "precision",
     "fisher",
+    "omega",
     "accumulate",
     "af1",
     "afs",

@@ -62,17 +62,22 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
     members = arch.learners if method.apart else 1
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
 
+    with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
+        backbone = bench.backbone(arch.width, beside)
+
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
-            bench.backbone(arch.width, beside),
+            backbone,
             streams[0].input_shape,
             streams[0].class_counts,
             learners=arch.learners // members,
             diversity=arch.diversity,
             gate=arch.gate,
             learned=learned,
+            active_column=method.active_column,
             device=device,
             dtype=dtype,
+            in_place=streams[0].augmentation is None and streams[0].testing is None,
         )
 
     bare = net({})

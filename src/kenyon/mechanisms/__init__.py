@@ -1,5 +1,6 @@
 """What methods do besides adding penalties, one mechanism a file."""
 
+from kenyon.mechanisms.active_column import ActiveColumn
 from kenyon.mechanisms.expanded import ExpandedNetwork
 
-__all__ = ["ExpandedNetwork"]
+__all__ = ["ActiveColumn", "ExpandedNetwork"]

@@ -8,9 +8,8 @@ count.
 from __future__ import annotations
 
 from kenyon.importance import Accumulate
-from kenyon.importance import mas as mas_importance
 from kenyon.methods.registry import Method, method
-from kenyon.methods.regularised import Fisher, fisher_importance
+from kenyon.methods.regularised import Fisher, Omega, fisher_named, mas_named
 from kenyon.penalties import StabilityProtection, Strength
 
 
@@ -18,13 +17,13 @@ from kenyon.penalties import StabilityProtection, Strength
 def icl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Independent continual learners on EWC: each with heads of its own; tests average their predictions."""
     penalties = (StabilityProtection(lambda_sp),)
-    return Method(fisher_importance(fisher, accumulate), penalties, multi=True, apart=True)
+    return Method(fisher_named(fisher, accumulate), penalties, multi=True, apart=True)
 
 
 @method
-def icl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+def icl_mas(lambda_sp: Strength, omega: Omega = "published", accumulate: Accumulate = "sum") -> Method:
     """Independent continual learners on MAS: each with heads of its own; tests average their predictions."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),), multi=True, apart=True)
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True, apart=True)
 
 
 @method

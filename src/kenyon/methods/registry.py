@@ -14,6 +14,7 @@ from typing import Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
+from kenyon.mechanisms import ActiveColumn
 from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
@@ -35,6 +36,11 @@ class Method:
     # discrete: every task by a learner of its own.
     schedule: Literal["sequential", "joint", "restart", "discrete"] = "sequential"
     from_first: bool = False  # penalties act, and adapt, from the first task on, whatever the regime says
+
+    @property
+    def active_column(self) -> bool:
+        """Whether the network needs a second column beside it."""
+        return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:

@@ -8,8 +8,17 @@ from __future__ import annotations
 from typing import Literal
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.importance import Accumulate, fisher_exact, fisher_published
-from kenyon.importance import mas as mas_importance
+from kenyon.importance import (
+    Accumulate,
+    GradientImportance,
+    Merge,
+    fisher_core50,
+    fisher_exact,
+    fisher_large,
+    fisher_published,
+    mas_large,
+)
+from kenyon.importance import mas as mas_published
 from kenyon.mechanisms import ExpandedNetwork
 from kenyon.methods.registry import Method, method
 from kenyon.penalties import (
@@ -24,16 +33,29 @@ from kenyon.tracked import Importance
 from kenyon.tracked import rwalk as rwalk_importance
 from kenyon.tracked import si as si_importance
 
-Fisher = Literal["published", "exact"]
+Fisher = Literal["published", "exact", "large", "core50"]
+Omega = Literal["published", "large"]
 Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
 
 
-def fisher_importance(variant: Fisher, accumulate: Accumulate | None) -> Importance:
-    makers = {"published": fisher_published, "exact": fisher_exact}
+def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientImportance:
+    makers = {"published": fisher_published, "exact": fisher_exact, "large": fisher_large, "core50": fisher_core50}
     if variant not in makers:
         raise unknown("fisher variant", variant, makers)
-    return makers[variant](accumulate) if accumulate else makers[variant]()
+    return makers[variant]() if accumulate is None else makers[variant](accumulate)
+
+
+def mas_named(variant: Omega, accumulate: Accumulate) -> GradientImportance:
+    makers = {"published": mas_published, "large": mas_large}
+    if variant not in makers:
+        raise unknown("omega variant", variant, makers)
+    return makers[variant](accumulate)
+
+
+def _expanded(variant: Fisher | Omega) -> ExpandedNetwork:
+    """Measured by the Fisher information of the same scale, also where MAS protects."""
+    return ExpandedNetwork(fisher_named("published" if variant == "exact" else variant))
 
 
 def adaptive(option: str, value: Adapt) -> bool:
@@ -77,13 +99,13 @@ def random_init() -> Method:
 @method
 def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Elastic weight consolidation: protect weights by their Fisher information."""
-    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp),))
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
-def mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Memory-aware synapses: protect weights by how much the output depends on them."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),))
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
@@ -103,13 +125,15 @@ def cpr_ewc(
     lambda_sp: Strength, lambda_cpr: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with less confident predictions (CPR), whose minima are wider."""
-    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
 
 
 @method
-def cpr_mas(lambda_sp: Strength, lambda_cpr: Strength, accumulate: Accumulate = "sum") -> Method:
+def cpr_mas(
+    lambda_sp: Strength, lambda_cpr: Strength, omega: Omega = "published", accumulate: Accumulate = "sum"
+) -> Method:
     """MAS with less confident predictions (CPR)."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
 
 
 @method
@@ -117,9 +141,7 @@ def ewc_af1(
     lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
 ) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
-    return Method(
-        fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af))
-    )
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
@@ -128,32 +150,36 @@ def ewc_af2(
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(fisher_importance(fisher, accumulate), penalties, (ExpandedNetwork(),))
+    return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher),))
 
 
 @method
-def mas_af1(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas_af1(
+    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+) -> Method:
     """MAS with active forgetting AF-1."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
-def mas_af2(lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum") -> Method:
+def mas_af2(
+    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+) -> Method:
     """MAS with active forgetting AF-2."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(mas_importance(accumulate), penalties, (ExpandedNetwork(),))
+    return Method(mas_named(omega, accumulate), penalties, (_expanded(omega),))
 
 
 @method
 def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None) -> Method:
     """Multiple continual learners on EWC, without active forgetting."""
-    return Method(fisher_importance(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
-def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum") -> Method:
+def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Multiple continual learners on MAS, without active forgetting."""
-    return Method(mas_importance(accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -168,7 +194,7 @@ def caf_ewc(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    return _caf(fisher_importance(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(fisher_named(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
 
 
 @method
@@ -177,9 +203,10 @@ def caf_mas(
     lambda_af: Strength,
     gamma: Strength,
     accumulate: Accumulate = "sum",
+    omega: Omega = "published",
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    return _caf(mas_importance(accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(mas_named(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)

@@ -1,8 +1,19 @@
 """Backbones, and fleets of R runs x K learners of them."""
 
-from kenyon.nets.backbones import Backbone, cifar_cnn, digits_mlp
+from kenyon.nets.backbones import Backbone, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
 
-__all__ = ["Backbone", "Diversity", "Layout", "Net", "Outputs", "Pictures", "cifar_cnn", "digits_mlp"]
+__all__ = [
+    "Backbone",
+    "Diversity",
+    "Layout",
+    "Net",
+    "Outputs",
+    "Pictures",
+    "alexnet",
+    "cifar_cnn",
+    "digits_mlp",
+    "omniglot_cnn",
+]

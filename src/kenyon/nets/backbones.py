@@ -49,6 +49,64 @@ def cifar_cnn(width: int, learners: int = 1) -> nn.Module:
     )
 
 
+def omniglot_cnn(width: int, learners: int = 1) -> nn.Module:
+    """Four convolutions without padding for 1x28x28 drawings (Supplementary Table 2), and no dropout.
+
+    The single network goes from its last map to the head. Each of several learners has a dense layer as its output
+    weight, and no ReLU behind its last two convolutions, as published.
+    """
+    nc = width
+    layers: list[tuple[str, nn.Module]] = [
+        ("conv1", nn.Conv2d(1, nc, 3)),
+        ("relu1", nn.ReLU()),
+        ("conv2", nn.Conv2d(nc, nc, 3)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(2)),
+        ("conv3", nn.Conv2d(nc, nc, 3)),
+        ("conv4", nn.Conv2d(nc, nc, 3)),
+        ("pool4", nn.MaxPool2d(2)),
+        ("flatten", nn.Flatten()),
+    ]
+    if learners == 1:
+        layers.insert(6, ("relu3", nn.ReLU()))
+        layers.insert(8, ("relu4", nn.ReLU()))
+    else:
+        layers += [("dense1", nn.Linear(16 * nc, 16 * nc)), ("relu5", nn.ReLU())]
+    return nn.Sequential(OrderedDict(layers))
+
+
+def alexnet(width: int, learners: int = 1) -> nn.Module:
+    """Five convolutions and dense layers for large images (Supplementary Table 3), dropout before each dense layer.
+
+    Whatever the size of the image, the last map is averaged to 6x6. The single network has two dense layers; each of
+    several learners has one, its output weight: this gives the published parameter counts.
+    """
+    nc = width
+    layers: list[tuple[str, nn.Module]] = [
+        ("conv1", nn.Conv2d(3, nc, 11, stride=4, padding=2)),
+        ("relu1", nn.ReLU()),
+        ("pool1", nn.MaxPool2d(3, 2)),
+        ("conv2", nn.Conv2d(nc, 3 * nc, 5, padding=2)),
+        ("relu2", nn.ReLU()),
+        ("pool2", nn.MaxPool2d(3, 2)),
+        ("conv3", nn.Conv2d(3 * nc, 6 * nc, 3, padding=1)),
+        ("relu3", nn.ReLU()),
+        ("conv4", nn.Conv2d(6 * nc, 4 * nc, 3, padding=1)),
+        ("relu4", nn.ReLU()),
+        ("conv5", nn.Conv2d(4 * nc, 4 * nc, 3, padding=1)),
+        ("relu5", nn.ReLU()),
+        ("pool5", nn.MaxPool2d(3, 2)),
+        ("average", nn.AdaptiveAvgPool2d(6)),
+        ("flatten", nn.Flatten()),
+        ("drop6", nn.Dropout(0.5)),
+        ("dense1", nn.Linear(144 * nc, 64 * nc)),
+        ("relu6", nn.ReLU()),
+    ]
+    if learners == 1:
+        layers += [("drop7", nn.Dropout(0.5)), ("dense2", nn.Linear(64 * nc, 64 * nc)), ("relu7", nn.ReLU())]
+    return nn.Sequential(OrderedDict(layers))
+
+
 def digits_mlp(width: int, learners: int = 1) -> nn.Module:
     """Two dense layers for 1x8x8 images: small enough for a laptop, and to be crowded by five tasks."""
     return nn.Sequential(

@@ -37,7 +37,7 @@ class Dense(Stacked):
     def all_runs(self, params: Params, images: Tensor, noise: Noise | None) -> Tensor:
         """Parameters (R, K, ...), images (R, B, C, H, W) -> features (R, K, B, F)."""
         R, B = images.shape[:2]
-        keep = None if noise is None or not self.sites else self._kept(noise, B, images.dtype)
+        keep = None if noise is None else kept_of_all(self.sites, self.learners, noise, B, images.dtype)
         x = images.flatten(0, 1)  # (R * B, C, H, W) up to the flattening, then (R * K, B, F)
         for step in self.steps:
             if isinstance(step.layer, nn.Flatten):
@@ -53,21 +53,26 @@ class Dense(Stacked):
                 x = x * keep[step.number]
         return x.unflatten(0, (R, self.learners))
 
-    def _kept(self, noise: Noise, batch: int, dtype: torch.dtype) -> list[Tensor]:
-        """What the units of every site are multiplied by, the scale or 0: (R * K, B, F) each.
 
-        In NumPy, whose calls are the cheaper ones.
-        """
-        K, sizes = self.learners, [batch * prod(site.shape) for site in self.sites]
-        thresholds, scales = _levels(self.sites, batch, np.float32 if dtype == torch.float32 else np.float64)
-        factors = (noise.bytes(sum(sizes)).numpy() >= thresholds) * scales
-        found, start = [], 0
-        for site, size in zip(self.sites, sizes, strict=True):
-            mine = factors[:, start : start + size].reshape(-1, batch, size // batch)[..., : K * site.channels]
-            each = mine.reshape(-1, batch, K, site.channels).swapaxes(1, 2).reshape(-1, batch, site.channels)
-            found.append(torch.from_numpy(each).to(dtype))
-            start += size
-        return found
+def kept_of_all(
+    sites: tuple[DropoutSite, ...], learners: int, noise: Noise, batch: int, dtype: torch.dtype
+) -> list[Tensor]:
+    """What the units of every site are multiplied by, the scale or 0: (R * K, B, F) each.
+
+    In NumPy, whose calls are the cheaper ones.
+    """
+    K, sizes = learners, [batch * prod(site.shape) for site in sites]
+    if not sites:
+        return []
+    thresholds, scales = _levels(sites, batch, np.float32 if dtype == torch.float32 else np.float64)
+    factors = (noise.bytes(sum(sizes)).numpy() >= thresholds) * scales
+    found, start = [], 0
+    for site, size in zip(sites, sizes, strict=True):
+        mine = factors[:, start : start + size].reshape(-1, batch, size // batch)[..., : K * site.channels]
+        each = mine.reshape(-1, batch, K, site.channels).swapaxes(1, 2).reshape(-1, batch, site.channels)
+        found.append(torch.from_numpy(each).to(dtype))
+        start += size
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -66,5 +66,12 @@ def cut_noise(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list
     return [part.view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
 
 
+def kept(site: DropoutSite, piece: Tensor, k: int, dtype: torch.dtype) -> Tensor:
+    """What learner k's units are multiplied by, the scale or 0, in the shape of its activations."""
+    mine = piece[..., k * site.channels : (k + 1) * site.channels]
+    keep = (mine >= site.threshold).to(dtype).mul_(site.scale)
+    return keep.movedim(-1, 1) if keep.ndim == 4 else keep
+
+
 def noise_size(sites: tuple[DropoutSite, ...], batch: int) -> int:
     return sum(batch * prod(site.shape) for site in sites)

@@ -8,7 +8,7 @@
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
 
 Each of the first three maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to
-features (K, B, F).
+features (K, B, F), in the type of the images.
 `noise` holds the random bytes of this run and step for dropout; None means evaluation.
 """
 
@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from kenyon.errors import ConfigError
 from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
-from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size, padded
+from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
+from kenyon.nets.products import dense_layer
 
 Params = dict[str, Tensor]
 
@@ -164,7 +165,7 @@ class Looped(Sequential):
             name, layer = step.name, step.layer
             keep = None
             if step.site is not None and (piece := pieces[step.number]) is not None:
-                keep = self._kept(step.site, piece, k, x.dtype)
+                keep = kept(step.site, piece, k, x.dtype)
             if isinstance(layer, nn.Conv2d):
                 w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
@@ -181,12 +182,6 @@ class Looped(Sequential):
             else:
                 x = layer(x)
         return x
-
-    def _kept(self, site: DropoutSite, piece: Tensor, k: int, dtype: torch.dtype) -> Tensor:
-        """What learner k's units are multiplied by: the scale, or 0."""
-        mine = piece[..., k * site.channels : (k + 1) * site.channels]
-        keep = (mine >= site.threshold).to(dtype).mul_(site.scale)
-        return keep.movedim(-1, 1) if keep.ndim == 4 else keep
 
 
 class Stacked(Sequential):
@@ -214,8 +209,7 @@ class Stacked(Sequential):
                 w, bias = params[f"{name}.weight"], params.get(f"{name}.bias")
                 if shared:
                     x, shared = x.expand(K, *x.shape), False
-                wt = w.transpose(1, 2)
-                x = torch.bmm(x, wt) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, wt)
+                x = dense_layer(x, w, w.new_zeros(w.shape[:2]) if bias is None else bias)
             elif step.site is not None:
                 if (piece := pieces[step.number]) is not None:
                     keep = piece >= step.site.threshold
@@ -238,11 +232,14 @@ class Stacked(Sequential):
         pieces: list[Tensor | None],
     ) -> Tensor:
         """One convolution for all learners, with the bias, ReLU, pooling and dropout behind it."""
-        w, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
+        w, bias = (
+            params[f"{step.name}.weight"].to(x.dtype),
+            params.get(f"{step.name}.bias"),
+        )  # (K, O, I, h, w), (K, O)
         outputs = w.shape[0] * w.shape[1]
         kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
         x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
-        bias = w.new_zeros(outputs) if bias is None else bias.reshape(-1)
+        bias = w.new_zeros(outputs) if bias is None else bias.to(x.dtype).reshape(-1)
         bias = F.pad(bias, (0, padded(outputs) - outputs))
         if not step.relu:
             return x + bias.view(1, -1, 1, 1)

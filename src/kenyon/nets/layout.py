@@ -16,6 +16,8 @@ from math import prod
 
 from torch import Tensor
 
+Rows = Tensor | dict[str, Tensor]  # a row (P,) or a fleet (R, P), whole or already as named views
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -44,12 +46,14 @@ class Layout:
         self.size = start
         self.protected = sum(prod(shape) for shape in protected.values())
 
-    def views(self, theta: Tensor, names: tuple[str, ...] | None = None) -> dict[str, Tensor]:
+    def views(self, theta: Rows, names: tuple[str, ...] | None = None) -> dict[str, Tensor]:
         """Named views of a row (P,) or of a fleet (R, P).
 
         `split` is used because its backward is one concatenation, where a slice per name would each fill a
         whole row with zeros.
         """
+        if isinstance(theta, dict):
+            return theta
         parts = theta.split([s.size for s in self.segments.values()], dim=-1)
         lead = theta.shape[:-1]
         return {

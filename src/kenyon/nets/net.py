@@ -8,26 +8,27 @@ Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import accumulate
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.columns import Columns, column_shapes
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
-from kenyon.nets.execution import choose_execution
-from kenyon.nets.layout import Layout
+from kenyon.nets.execution import Stacked, choose_execution
+from kenyon.nets.fresh import check_drawable, fresh, seeded
+from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 
-M = TypeVar("M", bound=nn.Module)
 Diversity = Literal["low", "medium", "high"]
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
@@ -39,6 +40,7 @@ class Outputs:
 
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
+    target: Tensor | None = None  # (..., B, C), of another network, to be imitated
 
 
 class Net:
@@ -54,18 +56,23 @@ class Net:
         diversity: Diversity = "high",
         gate: bool = False,
         learned: Mapping[str, tuple[int, ...]] | None = None,
+        active_column: bool = False,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
+        in_place: bool = True,
     ) -> None:
+        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there."""
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
         if diversity not in get_args(Diversity):
             raise ConfigError(f"diversity must be low, medium or high, not '{diversity}'.")
+        if active_column and (learners > 1 or gate):
+            raise ConfigError("A network with an active column has one learner and no task gates.")
         self.device = torch.device(device)
         # A template without storage: every learner's weights live in the fleet's flat rows.
         template = copy.deepcopy(backbone).to("meta")
         self.backbone = _without_dropout(template) if diversity == "low" else template
-        _check_drawable(self.backbone)
+        check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.class_counts = tuple(class_counts)
         self.features = _feature_count(self.backbone, input_shape)
@@ -79,14 +86,20 @@ class Net:
         if gate:
             protected["gate"] = (learners, T)
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
-        self.layout = Layout(protected, {**heads, **self.learned})
-        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype)
+        column = column_shapes(self.backbone, self.features, C) if active_column else {}
+        self.layout = Layout(protected, {**heads, **column, **self.learned})
+        plain = in_place and not active_column  # the kernels know of no column
+        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype) if plain else None
         small = dense(self.backbone, input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
             self._absent = torch.arange(C, device=self.device) >= counts
+        self.columns: Columns | None = None
+        if active_column:
+            assert isinstance(self.backbone, nn.Sequential)
+            self.columns = Columns(self.backbone, input_shape, self.layout, self.dtype)
 
     @cached_property
     def groups(self) -> Tensor:
@@ -121,9 +134,11 @@ class Net:
 
     @property
     def parameter_count(self) -> int:
-        """Trainable numbers of one run, heads included, without what a method learns for itself."""
+        """Trainable numbers of one run, heads included, without what a method learns for itself and without an
+        active column (whose `Columns.size` tells what it adds)."""
         padding = (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
-        return self.layout.size - sum(self.layout.segments[n].size for n in self.learned) - padding
+        beside = 0 if self.columns is None else self.columns.size
+        return self.layout.size - sum(self.layout.segments[n].size for n in self.learned) - padding - beside
 
     def initial(self, seeds: Sequence[int]) -> Tensor:
         """The first weights of each seed, (R, P): PyTorch's default initialisation.
@@ -135,30 +150,21 @@ class Net:
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in self._fresh_learner(key(seed, Purpose.LEARNER, source)).items():
+                for name, value in fresh(self.backbone, key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
             for t, count in enumerate(self.class_counts):
-                head = _seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
+                head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
                 views["head.bias"][t, :count] = head.bias.detach()
             if self.gate:
                 views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
+        if self.columns is not None:
+            self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
-
-    def _fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
-        def build() -> nn.Module:
-            module = copy.deepcopy(self.backbone).to_empty(device="cpu")
-            for part in module.modules():
-                reset = getattr(part, "reset_parameters", None)
-                if callable(reset):
-                    reset()
-            return module
-
-        return {n: p.detach() for n, p in _seeded(build, seed_key).named_parameters()}
 
     def forward(
         self,
-        row: Tensor,
+        row: Rows,
         images: Tensor | Pictures,
         heads: Tensor,
         member: Tensor | None = None,
@@ -168,10 +174,10 @@ class Net:
     ) -> Outputs:
         """Predictions for a batch, of one run or of all.
 
-        One run: `row` (P,), `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs, where they are
-        computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the step. `heads`
-        (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample belongs to (None
-        when there is one).
+        One run: `row` (P,) or its named views, `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs,
+        where they are computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the
+        step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
+        belongs to (None when there is one).
         """
         views = self.layout.views(row)
         f = self._features(row, images, noise, views)  # (..., K, B, F)
@@ -183,7 +189,7 @@ class Net:
         weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
         bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)
-        if row.ndim == 2 and member is None:
+        if bias.ndim == 3 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
 
         def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
@@ -208,6 +214,14 @@ class Net:
         own_logits = predict(flat, of_each, weight, bias)
         return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
 
+    def active_logits(
+        self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
+    ) -> Tensor:
+        """What the active column says of a batch of one task, heads (1,): (..., B, C), as `forward`."""
+        assert self.columns is not None and isinstance(images, Tensor)
+        logits = self.columns.logits(row, images, noise)
+        return logits if self._absent is None else logits.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
+
     def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, absent: Tensor | None) -> Outputs:
         """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
         own = own_logits(f, weight, bias)
@@ -218,23 +232,27 @@ class Net:
 
     def _features(
         self,
-        row: Tensor,
+        row: Rows,
         images: Tensor | Pictures,
         noise: Tensor | Noise | None,
         views: dict[str, Tensor] | None = None,
     ) -> Tensor:
+        views = views or self.layout.views(row)
+        dtype = views["head.bias"].dtype
         if isinstance(self.execute, Tiled):
-            assert isinstance(images, Pictures) and not isinstance(noise, Tensor)
-            return self.execute.all_runs(row, views or self.layout.views(row), images, noise).to(row.dtype)
+            assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
+            return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
-        if views is None or self.dtype != row.dtype:
-            views = self.layout.views(row.to(self.dtype))
+        if isinstance(row, Tensor) and self.dtype != dtype:
+            views = self.layout.views(row.to(self.dtype))  # all at once
         params = {name: views[name] for name in self.backbone_names}
-        if isinstance(self.execute, Dense) and row.ndim == 2:
+        if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
+            params = {name: value.to(self.dtype) for name, value in params.items()}
+        if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
-            return self.execute.all_runs(params, images.to(self.dtype), noise).to(row.dtype)
+            return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)
         assert not isinstance(noise, Noise)
-        return self.execute(params, images.to(self.dtype), noise).to(row.dtype)
+        return self.execute(params, images.to(self.dtype), noise).to(dtype)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -244,29 +262,11 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return x @ weight.transpose(-2, -1) + bias.unsqueeze(-2)
 
 
-def _seeded(build: Callable[[], M], seed_key: int) -> M:
-    """Build a module whose initialisation is drawn from a key, leaving PyTorch's own generator untouched."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_key)
-        return build()
-
-
 def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
     return backbone
-
-
-def _check_drawable(backbone: nn.Module) -> None:
-    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
-    for place, part in backbone.named_modules():
-        names = [f"{place}.{name}".lstrip(".") for name, _ in part.named_parameters(recurse=False)]
-        if names and not callable(getattr(part, "reset_parameters", None)):
-            raise ConfigError(
-                f"The backbone's {names[0]} belongs to {type(part).__name__}, which has no reset_parameters(): it "
-                "cannot be drawn anew for each learner and seed. Give the module such a method."
-            )
 
 
 def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +21,7 @@ from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.execution import Sequential, Step, known_layers
 from kenyon.nets.layout import Layout
+from kenyon.nets.products import dense_layer
 from kenyon.random import Noise
 
 
@@ -40,14 +40,16 @@ def tiled(
         return None
     assert isinstance(backbone, nn.Sequential)
     plan = Sequential(backbone, shape, learners, folds=True)
-    stages = plan_stages(plan.steps, shape, layout, learners)
+    stages = plan_stages(plan.steps, shape, layout, learners, compiler.has_teams(device))
     return None if stages is None else Tiled(backbone, shape, learners, stages, device, compiler.build)
 
 
 def plan_stages(
-    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int
+    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int, teams: bool = True
 ) -> list[Stage] | None:
-    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot."""
+    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot. `teams`: the
+    device has products of four warps.
+    """
     channels, side, width = shape
     if channels != 3 or side != width:
         return None
@@ -75,7 +77,7 @@ def plan_stages(
         return None
     if _dense_layers(rest[1:]) is None:
         return None
-    return choose_stages(layers)
+    return choose_stages(layers, teams)
 
 
 def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
@@ -128,7 +130,7 @@ class Tiled(Sequential):
         drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
         for step, relu, site in self.dense:
             weight, bias = views[f"{step.name}.weight"], views[f"{step.name}.bias"]
-            x = DenseLayer.apply(x.to(torch.bfloat16), weight, bias)  # type: ignore[no-untyped-call]
+            x = dense_layer(x.to(torch.bfloat16), weight, bias)
             if relu:
                 x = relu_dropout(x, noise, site, drawn)
                 drawn += x.shape[2] * prod(site.shape) if site is not None else 0
@@ -139,37 +141,3 @@ class Tiled(Sequential):
         channels = self.stages[-1].layer.outputs
         each = maps[..., : self.learners * channels].unflatten(-1, (self.learners, channels))
         return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
-
-
-class DenseLayer(torch.autograd.Function):
-    """x (R, K, B, I) bfloat16 by weights (R, K, O, I) and biases (R, K, O) float32.
-
-    Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn
-    and convert it.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        R, K = x.shape[:2]
-        flat, w = x.flatten(0, 1), weight.to(x.dtype).flatten(0, 1)  # in this order there is one copy, not two
-        ctx.save_for_backward(flat, w)
-        ctx.runs = R, K
-        out = torch.baddbmm(bias.to(x.dtype).flatten(0, 1).unsqueeze(1), flat, w.transpose(1, 2))
-        return out.unflatten(0, (R, K))
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        flat, w = ctx.saved_tensors
-        dy = gradient.flatten(0, 1)
-        dw = _products(dy.transpose(1, 2), flat)
-        parts = torch.bmm(dy, w), dw, dy.sum(1, dtype=torch.float32)
-        dx, dw, db = (part.unflatten(0, ctx.runs) for part in parts)
-        return dx, dw, db
-
-
-def _products(a: Tensor, b: Tensor) -> Tensor:
-    """Batched products of bfloat16 matrices, in float32."""
-    if a.is_cuda:
-        return torch.bmm(a, b, out_dtype=torch.float32)
-    return torch.bmm(a.float(), b.float())

@@ -1,20 +1,38 @@
 """Streams of tasks and the sources they are cut from. Importing it registers the known sources."""
 
-from kenyon.streams import cifar, digits
+from kenyon.streams import cifar, core50, cub, digits, omniglot, tiny_imagenet
 from kenyon.streams.catalog import SOURCES, SourceSpec, find_source, register
-from kenyon.streams.source import Group, Source
+from kenyon.streams.partition import FixedTest, RandomTest, RandomTestByOrigin
+from kenyon.streams.pool import Pool, Ragged
+from kenyon.streams.source import Group, ShuffledClasses, Source
 from kenyon.streams.task import Split, Stream, Task
+from kenyon.streams.views import Augmentation, CentreCrop, Crop, ResizedCrop, Testing
 
 __all__ = [
     "SOURCES",
+    "Augmentation",
+    "CentreCrop",
+    "Crop",
+    "FixedTest",
     "Group",
+    "Pool",
+    "Ragged",
+    "RandomTest",
+    "RandomTestByOrigin",
+    "ResizedCrop",
+    "ShuffledClasses",
     "Source",
     "SourceSpec",
     "Split",
     "Stream",
     "Task",
+    "Testing",
     "cifar",
+    "core50",
+    "cub",
     "digits",
     "find_source",
+    "omniglot",
     "register",
+    "tiny_imagenet",
 ]

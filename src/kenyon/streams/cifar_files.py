@@ -10,7 +10,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from kenyon.data.archives import DATASETS, Copy, find
+from kenyon.data.archives import Copy, find
+from kenyon.data.datasets import CIFAR_10, CIFAR_100
 from kenyon.data.folders import data_folders
 from kenyon.errors import DataError
 from kenyon.streams.pickles import load_plain_pickle
@@ -37,7 +38,7 @@ class Cifar100(Cifar):
 
 
 def read_cifar_10(data: Path | None) -> Cifar:
-    copy = find(DATASETS["cifar-10"], data_folders(data))
+    copy = find(CIFAR_10, data_folders(data))
     files = _files(copy)
     names = files["batches.meta"].names("label_names", 10)
     train = [files[member] for member in copy.dataset.members if member.startswith("data_batch")]
@@ -46,7 +47,7 @@ def read_cifar_10(data: Path | None) -> Cifar:
 
 
 def read_cifar_100(data: Path | None) -> Cifar100:
-    files = _files(find(DATASETS["cifar-100"], data_folders(data)))
+    files = _files(find(CIFAR_100, data_folders(data)))
     names = files["meta"].names("fine_label_names", 100)
     superclasses = files["meta"].names("coarse_label_names", 20)
     train, test = files["train"], files["test"]

@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError, DataError
+from kenyon.streams.partition import FixedTest, Partition
+from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.task import Split, Stream, Task
+from kenyon.streams.views import Augmentation, Testing
 
 
 @dataclass(frozen=True)
@@ -21,48 +24,79 @@ class Group:
     fixed: bool = False  # keeps its place; only the others are shuffled by the seed
 
 
+@dataclass(frozen=True)
+class ShuffledClasses:
+    """The seed shuffles all classes and deals them out to so many tasks of equal size."""
+
+    tasks: int
+
+    def __len__(self) -> int:
+        return self.tasks
+
+    def deal(self, names: tuple[str, ...], seed: int) -> tuple[Group, ...]:
+        order = np.random.default_rng([seed, 2]).permutation(len(names)).tolist()
+        each = len(names) // self.tasks
+        dealt = [tuple(order[first : first + each]) for first in range(0, len(names), each)]
+        return tuple(Group(f"{names[classes[0]]} and {each - 1} more", classes, fixed=True) for classes in dealt)
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """Labelled images before any seed has touched them."""
 
     name: str
-    images: Tensor  # (N, C, H, W) uint8
+    images: Pool  # (N, C, H, W) uint8, or images of unequal sizes
     labels: Tensor  # (N,) int64, into class_names
-    test: Tensor  # (N,) bool
+    test: Tensor | Partition  # (N,) bool, or a rule that draws the test samples of each seed
     class_names: tuple[str, ...]
-    groups: tuple[Group, ...]  # one per task
+    groups: tuple[Group, ...] | ShuffledClasses  # one per task
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    augmentation: Augmentation = None  # what training shows of an image
+    testing: Testing = None  # what tests show of it
 
     def __post_init__(self) -> None:
-        if self.images.dtype != torch.uint8 or self.images.ndim != 4:
+        if isinstance(self.images, Tensor) and (self.images.dtype != torch.uint8 or self.images.ndim != 4):
             raise DataError(f"{self.name}: images must be uint8 of shape (N, C, H, W).")
-        if not len(self.images) == len(self.labels) == len(self.test):
-            raise DataError(f"{self.name}: images, labels and the test mask differ in length.")
+        if len(self.images) != len(self.labels):
+            raise DataError(f"{self.name}: images and labels differ in length.")
+        if isinstance(self.test, Tensor) and len(self.test) != len(self.labels):
+            raise DataError(f"{self.name}: labels and the test mask differ in length.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise DataError(f"{self.name}: labels must run from 0 to {len(self.class_names) - 1}.")
+        if isinstance(self.images, Ragged) and self.testing is None:
+            raise DataError(f"{self.name}: images of unequal sizes need a view that makes them equal (`testing`).")
+        if isinstance(self.groups, ShuffledClasses) and len(self.class_names) % len(self.groups):
+            raise DataError(
+                f"{self.name}: {len(self.class_names)} classes do not make {len(self.groups)} equal tasks."
+            )
 
     def stream(self, seed: int, *, tasks: int | None = None, validation: float = 0.1) -> Stream:
-        """Cut the stream of one run: the seed shuffles the order of the tasks and draws the validation sets.
+        """Cut the stream of one run: the seed shuffles the tasks, or their classes, and draws the validation sets.
 
-        `tasks` keeps only the first so many tasks of the shuffled order.
+        `tasks` keeps only the first so many tasks of the shuffled order. A validation share of 0 holds nothing out.
         """
         if seed < 0:
             raise ConfigError(f"Seeds are 0 or larger, not {seed}.")
         count = len(self.groups) if tasks is None else tasks
         if not 1 <= count <= len(self.groups):
             raise ConfigError(f"{self.name} has {len(self.groups)} tasks; --tasks {count} is not possible.")
-        if not 0.0 < validation < 1.0:
+        if not 0.0 <= validation < 1.0:
             raise ConfigError(f"validation is the share of held-out samples, between 0 and 1, not {validation}.")
-        free = [i for i, group in enumerate(self.groups) if not group.fixed]
+        groups = self.groups
+        if isinstance(groups, ShuffledClasses):
+            groups = groups.deal(self.class_names, seed)
+        free = [i for i, group in enumerate(groups) if not group.fixed]
         shuffled = iter(np.random.default_rng([seed, 0]).permutation(free).tolist())
-        order = [i if group.fixed else next(shuffled) for i, group in enumerate(self.groups)][:count]
+        order = [i if group.fixed else next(shuffled) for i, group in enumerate(groups)][:count]
         return Stream(
             name=self.name,
             seed=seed,
-            tasks=tuple(self._task(self.groups[i], seed, i, validation) for i in order),
+            tasks=tuple(self._task(groups[i], seed, i, validation) for i in order),
             mean=self.mean,
             std=self.std,
+            augmentation=self.augmentation,
+            testing=self.testing,
         )
 
     def _task(self, group: Group, seed: int, position: int, validation: float) -> Task:
@@ -71,11 +105,15 @@ class Source:
         local[list(group.classes)] = torch.arange(len(group.classes))
         labels = local[self.labels]
         members = torch.nonzero(labels >= 0).flatten()
-        test, train = members[self.test[members]], members[~self.test[members]]
         # The draw depends on the task itself, not on its place in the order.
-        shuffle = np.random.default_rng([seed, 1, position]).permutation(len(train))
-        train = train[torch.from_numpy(shuffle)]
-        held_out = int(validation * len(train))
+        rng = np.random.default_rng([seed, 1, position])
+        partition = FixedTest(self.test) if isinstance(self.test, Tensor) else self.test
+        train, held_out, test = partition(members, rng, validation)
+        if validation > 0 and len(held_out) == 0:
+            raise DataError(
+                f"Task '{group.name}' has no validation samples. Give it more data, or choose a validation share "
+                "that leaves at least one sample on each side."
+            )
 
         def split(index: Tensor) -> Split:
             return Split(self.images, index, labels[index])
@@ -83,7 +121,7 @@ class Source:
         return Task(
             name=group.name,
             classes=tuple(self.class_names[c] for c in group.classes),
-            train=split(train[held_out:]),
-            validation=split(train[:held_out]),
+            train=split(train),
+            validation=split(held_out),
             test=split(test),
         )

@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kenyon.errors import DataError
+from kenyon.streams.pool import Pool, Ragged, channels
+from kenyon.streams.views import Augmentation, Testing
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
     """Some samples of a pool, with labels counted from 0 within their task."""
 
-    pool: Tensor  # (N, C, H, W) uint8, shared
+    pool: Pool  # (N, C, H, W) uint8 or of unequal sizes, shared
     index: Tensor  # (n,) int64, positions in the pool
     labels: Tensor  # (n,) int64
 
@@ -27,6 +29,8 @@ class Split:
     @property
     def images(self) -> Tensor:
         """The samples themselves, (n, C, H, W) uint8."""
+        if isinstance(self.pool, Ragged):
+            raise DataError("Images of unequal sizes make no one tensor. Take them one by one from the pool.")
         return self.pool[self.index]
 
 
@@ -35,11 +39,11 @@ class Task:
     name: str
     classes: tuple[str, ...]
     train: Split
-    validation: Split
+    validation: Split  # empty where nothing is held out
     test: Split
 
     def __post_init__(self) -> None:
-        for part in ("train", "validation", "test"):
+        for part in ("train", "test"):
             if len(getattr(self, part)) == 0:
                 raise DataError(
                     f"Task '{self.name}' has no {part} samples. Give it more data, "
@@ -56,10 +60,21 @@ class Stream:
     tasks: tuple[Task, ...]
     mean: tuple[float, ...]  # per channel, of pixels scaled to [0, 1]
     std: tuple[float, ...]
+    augmentation: Augmentation = None
+    testing: Testing = None
+
+    @property
+    def pool(self) -> Pool:
+        return self.tasks[0].train.pool
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        c, h, w = self.tasks[0].train.pool.shape[1:]
+        """(C, H, W) as the network sees it."""
+        if self.testing is not None:
+            return channels(self.pool), self.testing.size, self.testing.size
+        if isinstance(self.pool, Ragged):
+            raise DataError(f"{self.name}: images of unequal sizes need a view that makes them equal (`testing`).")
+        c, h, w = self.pool.shape[1:]
         return int(c), int(h), int(w)
 
     @property

@@ -11,8 +11,10 @@ from collections.abc import Callable, Hashable, Sequence
 import torch
 from torch import Tensor
 
-from kenyon.importance import GradientImportance, cross_entropy
+from kenyon.importance import GradientImportance
+from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
 from kenyon.random import Noise, Purpose, key, shuffled
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
@@ -71,6 +73,11 @@ class Engine:
         most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
         self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
         self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
+        self.windows: Noise | None = None  # of all steps of this pass, where training shows images at random
+        if self.fleet.augmentation is not None:
+            self.windows = Noise.at(self.keys, self.every_step)
+            for loader in (self.loader, *self.small_loaders.values()):
+                loader.windows = self.windows
         self.stage = LEARN
         self.captured: dict[Hashable, Captured] = {}
         self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
@@ -112,9 +119,9 @@ class Engine:
         for _ in range(self.loader.steps):
             self.repeat(step)
 
-    def sample_losses(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The mean loss of the stage over the batch."""
-        return (self.stage.loss(out, batch.labels) * batch.weight).sum(-1)
+        return self.stage.loss(out, batch.labels, batch.weight)
 
     def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
         """The mean loss of the stage over the validation data of every run, with `penalties`, added to (R,)."""
@@ -124,8 +131,7 @@ class Engine:
             for step in range(self.validation.capacity):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
-                loss = (self.stage.loss(out, batch.labels) * batch.valid).sum(-1)
-                into[run] += loss / sizes[run]
+                into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]
                 if penalties is not None:
                     into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 
@@ -137,26 +143,21 @@ class Engine:
         theta: Tensor,
         purpose: Purpose,
         *,
-        penalised: RunLoss | None = None,
         push: Callable[[Tensor], None] | None = None,
     ) -> None:
-        """Importance of `theta` for the phase's training data, into `estimate`. Where the importance is that of the
-        whole loss: `penalised` is the loss with its penalties on predictions, and `push` adds those on weights to a
-        gradient (R, P).
+        """Importance of `theta` for the phase's training data, into `estimate`. `push` adds the gradient of penalties
+        on weights to a gradient (R, P), for an importance that includes it.
         """
         loader, size = self.small_loaders[importance.batch], self.net.layout.protected
-        whole = importance.whole and penalised is not None
+        push = push if importance.penalised else None
 
-        def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
-            if whole:
-                assert penalised is not None
-                return penalised(run, row, out, batch)
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return importance.objective(out.logits, batch.labels, batch.valid)
 
         def several_batches() -> None:
             noise = self.noise if importance.dropout else None
             found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
-            if whole and push is not None:
+            if push is not None:
                 pushed = torch.zeros_like(theta)
                 push(pushed)
                 found = found + pushed.unsqueeze(1)
@@ -166,8 +167,9 @@ class Engine:
             loader.step.add_(self.at_once)
 
         def one_batch() -> None:
-            self.gradients(theta, loader, loss, own=whole, dropout=importance.dropout)
-            if whole and push is not None:
+            # Of the network that is tested, whatever the stage computes beside it.
+            self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=importance.dropout)
+            if push is not None:
                 push(self.gradient)
             share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
             self.estimate.addcmul_(importance.reduce(self.gradient[:, :size]), share)
@@ -179,7 +181,16 @@ class Engine:
         for _ in range(-(-loader.steps // self.at_once)):
             self.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
 
-    def gradients(self, theta: Tensor, loader: Loader, loss: RunLoss, *, own: bool, dropout: bool = True) -> None:
+    def gradients(
+        self,
+        theta: Tensor,
+        loader: Loader,
+        loss: RunLoss,
+        *,
+        forward: Callable[..., Outputs],
+        own: bool,
+        dropout: bool = True,
+    ) -> None:
         """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step."""
         self.gradient = data_gradients(
             self.net,
@@ -187,7 +198,7 @@ class Engine:
             loader,
             self.heads if loader.heads is None else loader.heads,
             loss,
-            forward=self.stage.forward,
+            forward=forward,
             lanes=self.lanes,
             runs=self.live,
             noise=self.noise if dropout else None,
@@ -199,10 +210,10 @@ class Engine:
     def plain_gradients(self, theta: Tensor) -> None:
         """Of the cross-entropy alone."""
 
-        def loss(run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
-            return (cross_entropy(out.logits, batch.labels) * batch.weight).sum(-1)
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
 
-        self.gradients(theta, self.loader, loss, own=False)
+        self.gradients(theta, self.loader, loss, forward=Net.forward, own=False)
 
     # ------------------------------------------------------------------ randomness
 
@@ -215,7 +226,13 @@ class Engine:
         return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
 
     def _seed_dropout(self, *words: int) -> None:
+        """And, where images are shown at random, what is shown of them."""
         self.keys.copy_(self._run_keys(*words))
-        drawn = Noise.at(self.keys, self.every_step)
-        self.noise.first.copy_(drawn.first)
-        self.noise.second.copy_(drawn.second)
+        self._draw(self.noise, self.keys)
+        if self.windows is not None:
+            self._draw(self.windows, self._run_keys(Purpose.AUGMENTATION, *words).to(self.device))
+
+    def _draw(self, noise: Noise, keys: Tensor) -> None:
+        drawn = Noise.at(keys, self.every_step)
+        noise.first.copy_(drawn.first)
+        noise.second.copy_(drawn.second)

@@ -7,7 +7,7 @@ there. Batches are padded to one size and carry a 0/1 mask, so that runs whose t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,10 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.nets import Pictures
+from kenyon.random import Noise
+from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.task import Split, Stream
+from kenyon.train.augment import augmented
 from kenyon.train.device import Runs
 
 
@@ -50,35 +53,40 @@ class Fleet:
         self.streams, self.device = tuple(streams), device
         self.seeds = tuple(stream.seed for stream in streams)
         self.tasks = len(first.tasks)
+        self.augmentation, self.testing = first.augmentation, first.testing
         pad = (channels or first.input_shape[0]) - first.input_shape[0]
-        pools: dict[int, Tensor] = {}
+        pools: dict[int, Pool] = {}
         for stream in streams:
-            pool = stream.tasks[0].train.pool
-            if id(pool) not in pools:
-                pools[id(pool)] = F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
-        self.pools = [pools[id(stream.tasks[0].train.pool)] for stream in streams]  # (N, H, W, C) each
+            if id(stream.pool) not in pools:
+                pools[id(stream.pool)] = _on_device(stream.pool, device, pad)
+        self.pools = [pools[id(stream.pool)] for stream in streams]
         self.one_pool, self.by_reference = len(pools) == 1, by_reference
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
         self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
         self.shift = F.pad(-mean / std, (0, pad)).to(device)
-        self.addresses = torch.tensor([pool.data_ptr() for pool in self.pools], device=device)
+        addresses = [pool.data_ptr() if isinstance(pool, Tensor) else 0 for pool in self.pools]
+        self.addresses = torch.tensor(addresses, device=device)
         self.gains, self.shifts = tuple((1 / (255 * std)).tolist()), tuple((-mean / std).tolist())
 
     def __len__(self) -> int:
         return len(self.streams)
 
-    def images(self, run: Runs, index: Tensor) -> Tensor | Pictures:
+    def images(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor | Pictures:
         """One run's images at index (B,), normalised, (B, C, H, W) in channels_last memory; those of all runs at
-        index (R, B) likewise, or by reference."""
-        if isinstance(run, slice):
-            if self.by_reference:
-                return Pictures(self.addresses, index, self.gains, self.shifts)
-            if self.one_pool:
-                pixels = self.pools[0].index_select(0, index.flatten()).unflatten(0, index.shape)
-            else:
-                pixels = torch.stack([pool.index_select(0, i) for pool, i in zip(self.pools, index, strict=True)])
+        index (R, B) likewise, or by reference. With the `noise` of these runs they are shown as in training, without
+        it as in tests.
+        """
+        view = self.testing if noise is None else self.augmentation
+        if not isinstance(run, slice):
+            pixels = augmented(view, self.pools[run], index, noise)
+        elif self.by_reference and view is None:
+            return Pictures(self.addresses, index, self.gains, self.shifts)
+        elif self.one_pool:
+            pixels = augmented(view, self.pools[0], index, noise)
         else:
-            pixels = self.pools[run].index_select(0, index)
+            each = [None if noise is None else noise.of_runs(slice(r, r + 1)) for r in range(len(self))]
+            parts = zip(self.pools, index, each, strict=True)
+            pixels = torch.stack([augmented(view, pool, i, mine) for pool, i, mine in parts])
         return torch.addcmul(self.shift, pixels.to(torch.float32), self.scale).movedim(-1, -3)
 
     def samples(self, part: str, tasks: Sequence[int], *, multiple: int = 1) -> Samples:
@@ -103,15 +111,26 @@ class Fleet:
         )
 
 
+def _on_device(pool: Pool, device: torch.device, pad: int) -> Pool:
+    """With the channel last, and so many empty channels behind it."""
+    if isinstance(pool, Ragged):
+        return replace(pool.to(device), pixels=F.pad(pool.pixels.to(device), (0, pad)))
+    return F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
+
+
 @dataclass(frozen=True)
 class Batch:
     """One run's share of a step, or that of all runs with a leading run axis."""
 
     images: Tensor | Pictures  # (B, C, H, W), or by reference
     labels: Tensor  # (..., B)
-    valid: Tensor  # (..., B) 1 for a sample, 0 for padding
-    weight: Tensor  # (..., B) valid / number of valid samples
+    weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
     member: Tensor | None  # (..., B) or None when the phase has one task
+
+    @property
+    def valid(self) -> Tensor:
+        """(..., B) 1 for a sample, 0 for padding."""
+        return (self.weight > 0).to(self.weight.dtype)
 
 
 class Loader:
@@ -141,6 +160,8 @@ class Loader:
             torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
         self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
+        self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
+        self.windows: Noise | None = None  # of all steps, where training shows images at random
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
 
@@ -163,10 +184,11 @@ class Loader:
         valid = there.view(R, -1, self.size).float()
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
+        self.there.copy_(valid.amax(-1))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
-        return self.valid.index_select(1, self.step).squeeze(1)[:, : self.size].amax(1)
+        return self.there.index_select(1, self.step).squeeze(1)
 
     def steps_ahead(self, count: int) -> Tensor:
         """The next so many steps, (count,)."""
@@ -178,13 +200,12 @@ class Loader:
         def now(buffer: Tensor) -> Tensor:
             return buffer.index_select(1, self.steps_ahead(count)).flatten(0, 1)
 
-        valid, fleet = now(self.valid), self.fleet
+        fleet = self.fleet
         addresses = fleet.addresses.repeat_interleave(count)
         return Batch(
             images=Pictures(addresses, now(self.index), fleet.gains, fleet.shifts),
             labels=now(self.labels),
-            valid=valid,
-            weight=valid / valid.sum(-1, keepdim=True).clamp(min=1),
+            weight=now(self.weight),
             member=now(self.member) if self.joint else None,
         )
 
@@ -199,10 +220,12 @@ class Loader:
                 return buffer[run].index_select(-2, self.step).squeeze(-2)
             return buffer[run, step].contiguous()
 
+        windows = None
+        if self.windows is not None:
+            windows = self.windows.of_step(self.step).of_runs(run if isinstance(run, slice) else slice(run, run + 1))
         return Batch(
-            images=self.fleet.images(run, now(self.index)),
+            images=self.fleet.images(run, now(self.index), windows),
             labels=now(self.labels),
-            valid=now(self.valid),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,
         )

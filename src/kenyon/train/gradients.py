@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
 from kenyon.random import Noise
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Batch, Loader
 
-# (run, its row (P,), outputs, batch) -> scalar loss; or for all runs: (slice, rows (R, P), outputs, batch) -> (R,)
-RunLoss = Callable[[Runs, Tensor, Outputs, Batch], Tensor]
+# (run, its named weights, outputs, batch) -> scalar loss; or for all: (slice, rows (R, P), outputs, batch) -> (R,)
+RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
 
 
 def data_gradients(
@@ -45,22 +46,30 @@ def data_gradients(
 
     result_of_all = gradient
 
-    def work(run: Runs) -> None:
+    def all_runs(run: Runs) -> None:
         nonlocal result_of_all
         batch = loader.batch(run)
-        row = theta[run].detach().requires_grad_()
+        rows = theta[run].detach().requires_grad_()
         with torch.enable_grad():
-            mine = noise if drawn is None else drawn[run]
-            outputs = forward(net, row, batch.images, heads, batch.member, noise=mine, own=own)
-            result = loss(run, row, outputs, batch)
-        found = torch.autograd.grad(result.sum(), row)[0]
-        if isinstance(run, slice):
-            result_of_all = found
-        else:
-            gradient[run].copy_(found)
+            outputs = forward(net, rows, batch.images, heads, batch.member, noise=noise, own=own)
+            result = loss(run, rows, outputs, batch)
+        result_of_all = torch.autograd.grad(result.sum(), rows)[0]
+        value.copy_(result.detach())
+
+    def one_run(run: Runs) -> None:
+        batch = loader.batch(run)
+        # Every parameter is a leaf of its own, and its gradient goes to its place: a large network would otherwise
+        # spend more time on putting its row together than on learning.
+        leaves = {name: view.requires_grad_() for name, view in net.layout.views(theta[run].detach()).items()}
+        with torch.enable_grad():
+            mine = None if drawn is None else drawn[run]
+            outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
+            result = loss(run, leaves, outputs, batch)
+        found = torch.autograd.grad(result, list(leaves.values()), materialize_grads=True)
+        torch._foreach_copy_(list(net.layout.views(gradient[run]).values()), found)
         value[run].copy_(result.detach())
 
-    lanes.each(runs, work)
+    lanes.each(runs, all_runs if net.together else one_run)
     return result_of_all
 
 

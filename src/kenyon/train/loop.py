@@ -20,6 +20,7 @@ from kenyon.hooks import Hooks, Optimiser, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
 from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
@@ -83,7 +84,7 @@ class Trainer:
 
         # Work space: rebuilt at will, never saved.
         self.validation_loss = torch.zeros(R, device=self.device)
-        self.finite = torch.ones(R, dtype=torch.bool, device=self.device)
+        self.losses = torch.zeros(R, device=self.device)  # of the phase, added up: finite as long as each of them is
         # Of epochs whose end the device has not confirmed: (epoch, whether each run is finite, when that is known).
         self.reports: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
 
@@ -141,11 +142,24 @@ class Trainer:
     @property
     def task(self) -> int:
         """How many tasks were learned before this one; where every task begins anew, none ever was."""
-        return 0 if self._begins_anew else self.position.phase // len(self.method.stages)
+        return 0 if self._begins_anew else self.tasks_before
 
     @property
     def _begins_anew(self) -> bool:
         return self.method.schedule in ("restart", "discrete")
+
+    @property
+    def tasks_before(self) -> int:
+        """How many tasks all stages of were gone through, whatever the schedule made of them."""
+        return self.position.phase // len(self.method.stages)
+
+    @property
+    def stage(self) -> int:
+        return self.position.phase % len(self.method.stages)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.fleet.seeds
 
     @property
     def penalised(self) -> bool:
@@ -167,49 +181,50 @@ class Trainer:
 
     def _enter_phase(self) -> None:
         """Lay out the data of the phase; done anew after a restart."""
-        phase, stages = self.position.phase, self.method.stages
-        stage = phase % len(stages)
-        self.engine.enter(self.phases[phase], stages[stage], (self.penalised, self.task == 0, stage))
+        stage = self.method.stages[self.stage]
+        variant = (self.penalised, self.task == 0, self.stage)
+        self.engine.enter(self.phases[self.position.phase], stage, variant)
 
     def _begin_phase(self) -> None:
-        at = self.position
+        # Stages train different parts: momentum from one would move in the next what that is to leave alone. And
+        # nothing goes on where no weights do.
+        if not self.carries or len(self.method.stages) > 1 or self._begins_anew:
+            self.optimiser.restart()
+        if self.stage == 0:
+            self._begin_task()
+        self.rate.fill_(self.training.rate)
+        self.schedule.begin(self.theta)
+        self.losses.zero_()
+
+    def _begin_task(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
         if self.discrete is not None:
-            self.discrete.begin(self.theta, self.phases[at.phase][0])
+            self.discrete.begin(self.theta, self.tasks_before)
         for number, name in enumerate(self.net.learned):
             view = self.net.layout.view(self.theta, name)
             for run, seed in enumerate(self.fleet.seeds):
-                view[run] = normal(key(seed, Purpose.LEARNED, at.phase, number), tuple(view.shape[1:]))
-        if self._begins_anew or not self.carries:  # nothing goes on where no weights do
-            self.optimiser.restart()
-        if at.phase % len(self.method.stages) == 0:
-            for hook in self.hooks:
-                hook.begin_task()
-        self.rate.fill_(self.training.rate)
-        self.schedule.begin(self.theta)
-        self.finite.fill_(True)
+                view[run] = normal(key(seed, Purpose.LEARNED, self.tasks_before, number), tuple(view.shape[1:]))
+        for hook in self.hooks:
+            hook.begin_task()
 
     def _finish_phase(self) -> None:
         """Keep the weights of the phase, weigh their importance, test on every task."""
         at, importance = self.position, self.method.importance
         self.schedule.finish(self.theta)
-        if (at.phase + 1) % len(self.method.stages):
+        if self.stage + 1 < len(self.method.stages):
             return  # the task goes on
         if self.discrete is not None:
-            self.discrete.finish(self.theta, self.phases[at.phase][0])
+            self.discrete.finish(self.theta, self.tasks_before)
         for hook in self.hooks:
             hook.finish_task()
         if importance is not None:
-            if self.tracking is not None:
-                estimate = self.tracking.estimate()
-            else:
-                assert isinstance(importance, GradientImportance)
-                self.measure(importance, self.theta, Purpose.IMPORTANCE)
-                estimate = self.estimate
-            tasks_before = at.phase // len(self.method.stages)
-            self.importance.copy_(accumulated(self.importance, estimate, tasks_before, importance.accumulate))
+            estimate = None if self.tracking is None else self.tracking.estimate()  # of the change since the anchor
             self.anchor.copy_(self._protected(self.theta))
+            if isinstance(importance, GradientImportance):
+                self.measure(importance, self.theta, Purpose.IMPORTANCE)
+            found = self.estimate if estimate is None else estimate
+            self.importance.copy_(accumulated(self.importance, found, self.tasks_before, importance.accumulate))
         result = self._tested()
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
 
@@ -228,7 +243,8 @@ class Trainer:
         A GPU is asked about the epoch before, which it has finished: waiting for this one would leave it idle.
         """
         at = self.position
-        self.reports.append((at.epoch, self.finite.to("cpu", non_blocking=True), _finished_event(self.device)))
+        finite = torch.isfinite(self.losses).to("cpu", non_blocking=True)
+        self.reports.append((at.epoch, finite, _finished_event(self.device)))
         last = at.epoch + 1 == self.training.epochs
         while len(self.reports) > (1 if self.device.type == "cuda" and not last else 0):
             epoch, finite, event = self.reports.popleft()
@@ -236,7 +252,7 @@ class Trainer:
                 event.synchronize()
             fallen = {row // self.members for row in self.live if not finite[row]}
             for run in fallen:
-                at.diverged[run] = [at.phase, epoch]
+                at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
                 self.engine.captured.clear()  # the captured steps still include them
 
@@ -248,8 +264,9 @@ class Trainer:
     def _step(self) -> None:
         """One batch of every run: gradient of loss and penalties, then the optimiser."""
         loader = self.engine.loader
-        self.engine.gradients(self.theta, loader, self._training_loss, own=self._needs_own)
-        self.finite.logical_and_(torch.isfinite(self.engine.loss))
+        forward = self.engine.stage.forward
+        self.engine.gradients(self.theta, loader, self._training_loss, forward=forward, own=self._needs_own)
+        self.losses.add_(self.engine.loss)
         for hook in self.hooks:
             hook.before_update()
         keep = any(hook.needs_gradient for hook in self.hooks)
@@ -276,7 +293,7 @@ class Trainer:
             weights = self._weights()
             for penalty in self.method.parameter_penalties:
                 self.validation_loss.add_(penalty.value(weights))
-        self.finite.logical_and_(torch.isfinite(self.validation_loss))
+        self.losses.add_(self.validation_loss)
         tired = self.schedule.follow(self.theta, self.validation_loss, self.rate)
         self.optimiser.restart(tired)
         for hook in self.hooks:
@@ -288,13 +305,13 @@ class Trainer:
     def _needs_own(self) -> bool:
         return any(penalty.needs_own for penalty in self.method.prediction_penalties)
 
-    def _training_loss(self, run: Runs, row: Tensor, out: Outputs, batch: Batch) -> Tensor:
+    def _training_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         loss = self.engine.sample_losses(run, row, out, batch)
         penalties = self.method.prediction_penalties
         return loss + self._said(penalties, run, row, out, batch.weight) if penalties else loss
 
     def _said(
-        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Tensor, out: Outputs, weight: Tensor
+        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
     ) -> Tensor:
         """Penalties on predictions, of samples that count with the given weights (..., B)."""
         views = self.net.layout.views(row)
@@ -352,7 +369,7 @@ class Trainer:
                 force.add_to(gradient, theta)
 
         if theta is self.theta:
-            self.engine.measure(importance, theta, purpose, penalised=self._training_loss, push=push)
+            self.engine.measure(importance, theta, purpose, push=push)
         else:  # another network has no penalties
             self.engine.measure(importance, theta, purpose)
 

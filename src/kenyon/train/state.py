@@ -29,12 +29,12 @@ FORMAT = 1
 class Position:
     """Where a fleet stands, and what it has found so far."""
 
-    phase: int = 0
+    phase: int = 0  # a stage of a task
     epoch: int = 0  # epochs of this phase that are complete
     seconds: float = 0.0  # spent training so far, over all sessions
-    # For each run None, or [phase, epoch] at which its loss was no longer finite.
+    # For each run None, or [task, epoch] (of one of its stages) at which its loss was no longer finite.
     diverged: list[list[int] | None] = field(default_factory=list)
-    # One entry per finished phase: a metric's name -> nested lists with a leading run axis.
+    # One entry per finished task (one in all for joint training): a metric's name -> nested lists, runs first.
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def of_runs(self, rows: Sequence[int]) -> Position:

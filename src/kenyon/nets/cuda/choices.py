@@ -4,14 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
-from kenyon.nets.cuda.plan import SHARED_MEMORY, Shape, Sharing, Tiling, tile_of
+from kenyon.nets.cuda.plan import SHARED_MEMORY, DenseTiling, Shape, Sharing, Tiling, tile_of
 
 _RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
 
 
-def choose_tiling(shape: Shape) -> Tiling | None:
-    """None where the layer does not fit the kernel."""
+def choose_tiling(shape: Shape, teams: bool) -> Tiling | DenseTiling | None:
+    """None where the layer does not fit the kernels. `teams`: the device has products of four warps."""
+    dense = _choose_dense(shape) if teams and shape.learners == 1 and shape.taps == 9 else None
+    return dense or _choose_tiling(shape)
+
+
+def _choose_dense(shape: Shape) -> DenseTiling | None:
+    if shape.map not in (8, 16, 32):
+        return None
+    slice = 64  # narrower products fetch too much: with 32 outputs `convolve` is as fast or faster
+    # A thread keeps 4 sums for each 8 x 8 pixels and 8 outputs.
+    if shape.channels_out % slice == 0 and shape.map // 8 * slice // 2 <= 64:
+        for teams in (4, 3, 2):
+            tiling = DenseTiling(shape, slice, teams)
+            if tiling.shared_bytes <= SHARED_MEMORY:
+                return tiling
+    return None
+
+
+def _choose_tiling(shape: Shape) -> Tiling | None:
     blocks = shape.channels_out // 8
     if shape.taps == 1:  # little work a pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
@@ -30,7 +49,7 @@ def choose_tiling(shape: Shape) -> Tiling | None:
     return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
 
 
-def choose_sharing(shape: Shape) -> Sharing | None:
+def choose_sharing(shape: Shape, pooled: bool) -> Sharing | None:
     best: tuple[float, Sharing] | None = None
     side = 3 if shape.taps == 9 else 1
     inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
@@ -40,7 +59,7 @@ def choose_sharing(shape: Shape) -> Sharing | None:
             sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
             if sums > 30:
                 continue
-            for sharing in _sharings(shape, inputs_each, outputs_each, len(sizes), sums):
+            for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums):
                 cost = _cost(sharing, sizes)
                 if best is None or cost < best[0]:
                     best = cost, sharing
@@ -56,23 +75,23 @@ def _group_sizes(shape: Shape, inputs_each: int, outputs_each: int) -> list[int]
     return sizes
 
 
-def _sharings(shape: Shape, inputs_each: int, outputs_each: int, all_groups: int, sums: int) -> Iterator[Sharing]:
+def sharings(
+    shape: Shape, pooled: bool, inputs_each: int, outputs_each: int, all_groups: int, sums: int
+) -> Iterator[Sharing]:
     side = 3 if shape.taps == 9 else 1
     across = shape.channels_out // 8 // outputs_each
-    for groups in (1, 2, 3, 4):
-        for splits in (1, 2, 4):
-            warps = side * groups * splits
-            if all_groups % groups or not 2 <= warps <= 12 or (groups % across and across % groups):
-                continue
-            for pixels in (64, 128, 256):
-                rows, images = tile_of(pixels, shape.map)
-                if rows < 2 or rows % 2 or shape.map % rows:
-                    continue
-                sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1)
-                most = 24 if sums <= 8 else 16 if sums <= 16 else 12  # warps whose sums fit into registers
-                resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
-                if resident:
-                    yield replace(sharing, resident=resident)
+    most = 24 if sums <= 8 else 16 if sums <= 16 else 12  # warps whose sums fit into registers
+    for groups, splits, pixels, stages in product((1, 2, 3, 4), (1, 2, 4), (64, 128, 256), (1, 2)):
+        warps = side * groups * splits
+        if all_groups % groups or not 2 <= warps <= 12 or (groups % across and across % groups):
+            continue
+        rows, images = tile_of(pixels, shape.map)
+        if rows < 2 or rows % 2 or shape.map % rows:
+            continue
+        sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1, stages, pooled)
+        resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
+        if resident:
+            yield replace(sharing, resident=resident)
 
 
 def _cost(sharing: Sharing, sizes: list[int]) -> float:
@@ -83,8 +102,10 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     products = max(sizes) * side * sharing.all_groups * side / 16 * 1.6
     matrices = (side * sharing.inputs_each + sharing.outputs_each / 2) * side * sharing.all_groups / 16 * 4
     pixels = sharing.images * sharing.rows * s.map
-    tile = sharing.shared_bytes / pixels * slices / 24
+    tile = sharing.shared_bytes / (pixels * sharing.stages) * slices / 24
     wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to come
+    if sharing.stages == 2:  # it comes while another is multiplied
+        tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
     return (max(products, matrices) + tile) * (1 + 4 / warps) + wait
 

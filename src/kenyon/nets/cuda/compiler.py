@@ -60,9 +60,15 @@ def available(device: torch.device) -> bool:
     return True
 
 
+def has_teams(device: torch.device) -> bool:
+    """Whether there are products of four warps: on Hopper, and not behind it."""
+    return torch.cuda.get_device_capability(device)[0] == 9
+
+
 def source_of(name: str) -> str:
-    """What is compiled for a kernel: the common part, then its own file."""
-    return (FOLDER / "convolution.cu").read_text() + (FOLDER / f"{name}.cu").read_text()
+    """What is compiled for a kernel: the common parts, then its own file."""
+    parts = ("convolution", name) if name == "weigh" else ("convolution", "results", name)
+    return "".join((FOLDER / f"{part}.cu").read_text() for part in parts)
 
 
 def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:
@@ -74,7 +80,12 @@ def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:
 
 def machine_code(name: str, macros: Mapping[str, int]) -> bytes:
     major, minor = torch.cuda.get_device_capability()
-    options = [*STANDARD, f"--gpu-architecture=sm_{major}{minor}", *(f"-D{m}={v}" for m, v in macros.items())]
+    special = "a" if major == 9 else ""  # with instructions that only Hopper has
+    options = [
+        *STANDARD,
+        f"--gpu-architecture=sm_{major}{minor}{special}",
+        *(f"-D{m}={v}" for m, v in macros.items()),
+    ]
     source = source_of(name)
     digest = hashlib.sha256("\0".join([source, *options, str(torch.version.cuda)]).encode()).hexdigest()
     kept = _cache() / f"{name}-{digest[:32]}.cubin"

@@ -5,8 +5,9 @@
 // A block of threads owns a tile of pixels of one run. It brings the tile into shared memory with a border of one
 // pixel, multiplies (nine shifted views of the tile) x (weights), and leaves the result through shared memory.
 //
-//   convolve  the layer itself, and with swapped channels and turned weights the gradient of its input
-//   weigh     the gradient of its weights and bias, one partial sum a block
+//   convolve        the layer itself, and with swapped channels and turned weights the gradient of its input
+//   convolve_dense  the same for one learner, by products that only Hopper has
+//   weigh           the gradient of its weights and bias, one partial sum a block
 //
 // The unit of work is the tensor cores' product of 16 pixels (2 rows x 8 columns) x 16 inputs x 8 outputs. Weights of
 // learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out by the compiler.
@@ -15,7 +16,8 @@
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
 // TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
-// SOURCE     where `convolve` and `weigh` find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
+// THREADS    that share a tile
+// SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
 //            3 masked where `mask` is not positive
 
@@ -48,8 +50,15 @@ DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-DEVICE void copy_async(u32 to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
+// Sixteen bytes, or eight, that have come when the thread has waited for them: zeros where there is nothing to copy.
+DEVICE void copy_async(u32 to, const void* from, bool there = true) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+DEVICE void copy_async_8(u32 to, const void* from, bool there = true) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(there ? 8 : 0)
+                 : "memory");
 }
 
 DEVICE void await_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
@@ -64,6 +73,14 @@ DEVICE u32 pack_positive(float low, float high) {  // with ReLU; keeps nan
     u32 word;
     asm("cvt.rn.relu.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     return word;
+}
+
+// From memory that nobody writes meanwhile: several such loads can be under way while others are stored.
+DEVICE Vec8 load8_constant(const void* from) {
+    Vec8 v;
+    asm("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3]) : "l"(from));
+    return v;
 }
 
 DEVICE float as_float(u32 bits) { return __uint_as_float(bits); }
@@ -114,6 +131,12 @@ constexpr int HALF = MAP / 2;
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
 
+// Where eight channels of a pixel lie: channels side by side, as matrices are fetched into registers.
+template <int C> struct Rows {
+    static constexpr int CHANNELS = C;
+    __device__ static constexpr int at(int pixel, int chunk) { return pixel * stride_of(C) + chunk * 16; }
+};
+
 struct Source {
     const void* data;         // activations, (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
     const u8* code;           // of pooled gradients: which of the four pixels it belongs to, 4: none
@@ -131,9 +154,9 @@ DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
 
 // In all of these a thread keeps to the same eight channels and goes from pixel to pixel.
 template <int C> struct Walk {
-    static constexpr int CHUNKS = C / 8;
-    int chunk, first, stride;
-    __device__ Walk() : chunk(threadIdx.x % CHUNKS), first(threadIdx.x / CHUNKS), stride(blockDim.x / CHUNKS) {
+    static constexpr int CHUNKS = C / 8, stride = THREADS / CHUNKS;
+    int chunk, first;
+    __device__ Walk() : chunk(threadIdx.x % THREADS % CHUNKS), first(threadIdx.x % THREADS / CHUNKS) {
         if (first >= stride) first = 1 << 30;  // threads left over rest
     }
 };
@@ -146,38 +169,31 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
 }
 
 // The tile is as wide as the map, so that its first and last column are always border.
-template <int C, int EDGE> DEVICE void clear_borders(char* tile) {
-    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE), STRIDE = stride_of(C);
-    const Walk<C> walk;
+template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
+    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE);
+    const Walk<LAYOUT::CHANNELS> walk;
     for (int i = walk.first; i < 2 * ROWS_ALL; i += walk.stride)
-        store8(tile + (i / 2 * WIDE + i % 2 * (WIDE - 1)) * STRIDE + walk.chunk * 16, Vec8{});
+        store8(tile + LAYOUT::at(i / 2 * WIDE + i % 2 * (WIDE - 1), walk.chunk), Vec8{});
 }
 
-// With SUM, also adds up the thread's channels over all pixels.
-template <int ALL, int C, int EDGE, bool SUM>
-DEVICE void fetch_activations(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
-    const Walk<C> walk;
+// Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
+template <int ALL, class LAYOUT, int EDGE>
+DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, COUNT = IMAGES * HIGH * MAP;
+    const Walk<LAYOUT::CHANNELS> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
-    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
-    for (int pixel = walk.first; pixel < IMAGES * HIGH * MAP; pixel += walk.stride) {
-        const int x = pixel % MAP, line = pixel / MAP, image = IMAGES == 1 ? 0 : line / HIGH;
-        const int y = line - image * HIGH - EDGE + at.row;
-        char* place = to + (line * WIDE + x) * STRIDE;
-        const bf16* source = data + ((image * MAP + y) * MAP + x) * ALL;
-        if ((EDGE && (y < 0 || y >= MAP)) || at.image + image >= batch) {
-            store8(place, Vec8{});
-        } else if constexpr (SUM) {
-            const Vec8 found = load8(source);
-            store8(place, found);
-            add8(total, found);
-        } else {
-            copy_async(shared_address(place), source);
-        }
+    const u32 to = shared_address(tile) + LAYOUT::at(EDGE, walk.chunk);
+    constexpr bool STEADY = walk.stride % MAP == 0;  // then the thread keeps to its column
+#pragma unroll
+    for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
+        const int pixel = walk.first + turn * walk.stride, x = (STEADY ? walk.first : pixel) % MAP;
+        const int line = STEADY ? walk.first / MAP + turn * (walk.stride / MAP) : pixel / MAP;
+        const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row;
+        const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch;
+        if (pixel < COUNT)
+            copy_async(to + LAYOUT::at(line * WIDE + x, 0), data + ((image * MAP + y) * MAP + x) * ALL, there);
     }
-    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
-    await_copies();
 }
 
 // The 27 neighbours of a pixel as channels: tap by tap three colours, then zeros up to 32.
@@ -209,53 +225,62 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
     }
 }
 
-// A gradient behind 2x2 pooling, laid back on the pixels it came from.
-template <int ALL, int C, int EDGE, bool SUM>
-DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, STRIDE = stride_of(C);
-    constexpr int DOWN = ROWS / 2 + 2 * EDGE;  // rows of windows that touch the tile
-    const Walk<C> walk;
+// Eight channels of a gradient behind 2x2 pooling, and which of the window's four pixels they belong to.
+struct Window { u32 value[4], place[4]; };
+
+DEVICE Window window_of(const Vec8& found, const uint2& codes, float scale) {
+    Window w = {{}, {spread_low(codes.x), spread_high(codes.x), spread_low(codes.y), spread_high(codes.y)}};
+    each<0, 4>([&](auto word) {
+        constexpr int W = decltype(word)::value;
+        w.value[W] = pack(low_half(found.word[W]) * scale, high_half(found.word[W]) * scale);
+    });
+    return w;
+}
+
+template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
+    Vec8 part;
+    each<0, 4>([&](auto word) {
+        constexpr int W = decltype(word)::value;
+        part.word[W] = w.value[W] & equal_halves(w.place[W], PIXEL * 0x00010001u);
+    });
+    return part;
+}
+
+// A gradient behind 2x2 pooling, laid back on the pixels it came from. Some windows are on their way at a time.
+template <int ALL, class LAYOUT, int EDGE>
+DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
+    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE;
+    constexpr int DOWN = ROWS / 2 + 2 * EDGE, COUNT = IMAGES * DOWN * HALF;  // rows of windows that touch the tile
+    const Walk<LAYOUT::CHANNELS> walk;
+    constexpr int TURNS = (COUNT + walk.stride - 1) / walk.stride, SOME = TURNS < 4 ? TURNS : 4;
     const i64 first = ((i64)at.run * batch + at.image) * (HALF * HALF * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u8* code = from.code + first;
-    char* to = tile + EDGE * STRIDE + walk.chunk * 16;
-    for (int window = walk.first; window < IMAGES * DOWN * HALF; window += walk.stride) {
-        const int wx = window % HALF, line = window / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
-        const int down = line - image * DOWN, wy = down - EDGE + at.row / 2;
-        u32 value[4] = {0, 0, 0, 0}, place[2] = {0x04040404u, 0x04040404u};
-        if ((!EDGE || (wy >= 0 && wy < HALF)) && at.image + image < batch) {
-            const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
-            const Vec8 found = load8(data + offset);
-            const uint2 codes = *(const uint2*)(code + offset);
-            place[0] = codes.x, place[1] = codes.y;
-            each<0, 4>([&](auto word) {
-                constexpr int W = decltype(word)::value;
-                value[W] = pack(low_half(found.word[W]) * from.scale, high_half(found.word[W]) * from.scale);
-            });
-        }
-        const u32 places[4] = {spread_low(place[0]), spread_high(place[0]), spread_low(place[1]),
-                               spread_high(place[1])};
-        const int top = 2 * down - EDGE;  // the window's first row in the tile
-        each<0, 4>([&](auto pixel) {
-            constexpr int P = decltype(pixel)::value;
-            if (!EDGE || (top + P / 2 >= 0 && top + P / 2 < HIGH)) {
-                Vec8 kept;
-                each<0, 4>([&](auto word) {
-                    constexpr int W = decltype(word)::value;
-                    kept.word[W] = value[W] & equal_halves(places[W], P * 0x00010001u);
-                });
-                store8(to + ((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2) * STRIDE, kept);
-                if constexpr (SUM) add8(total, kept);
+    char* to = tile + LAYOUT::at(EDGE, walk.chunk);
+#pragma unroll 1
+    for (int begin = walk.first; begin < COUNT; begin += SOME * walk.stride) {
+        Vec8 value[SOME];
+        uint2 codes[SOME];
+        each<0, SOME>([&](auto turn) {
+            constexpr int I = decltype(turn)::value;
+            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % HALF, wy = line - image * DOWN - EDGE + at.row / 2;
+            value[I] = Vec8{}, codes[I] = uint2{};
+            if (wy >= 0 && wy < HALF && image < IMAGES && at.image + image < batch) {
+                const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
+                value[I] = load8_constant(data + offset), codes[I] = *(const uint2*)(code + offset);
             }
         });
+        each<0, SOME>([&](auto turn) {
+            constexpr int I = decltype(turn)::value;
+            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % HALF, top = 2 * (line - image * DOWN) - EDGE;
+            const Window w = window_of(value[I], codes[I], from.scale);
+            each<0, 4>([&](auto pixel) {
+                constexpr int P = decltype(pixel)::value;
+                if (line < IMAGES * DOWN && top + P / 2 >= 0 && top + P / 2 < HIGH)
+                    store8(to + LAYOUT::at((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2, 0), part_of<P>(w));
+            });
+        });
     }
-    if constexpr (EDGE) clear_borders<C, EDGE>(tile);
-}
-
-// Brings C of ALL channels, from `channel` on.
-template <int KIND, int ALL, int C, int EDGE, bool SUM = false>
-DEVICE void fetch(char* tile, const Source& from, Place at, int channel, int batch, float (&total)[8]) {
-    if constexpr (KIND == 0) fetch_activations<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
-    if constexpr (KIND == 1) fetch_images(tile, from, at, batch);
-    if constexpr (KIND == 2) fetch_unpooled<ALL, C, EDGE, SUM>(tile, from, at, channel, batch, total);
 }

@@ -1,4 +1,4 @@
-// The layer, and the gradient of its input. Needs convolution.cu before it.
+// The layer, and the gradient of its input. Needs convolution.cu and results.cu before it.
 //
 // WARPS_M x WARPS_N warps share a tile: each computes PATCHES_EACH patches x BLOCKS_EACH blocks of 8 outputs.
 // Grid: (tiles, CO / (8 * BLOCKS_EACH * WARPS_N), R).
@@ -32,23 +32,6 @@ constexpr __device__ int products_before(int part) {
 
 constexpr int PARTS = CO / (8 * BLOCKS_EACH);
 constexpr bool ALIKE = LI == 0 || LEARNERS == 1;  // all parts have the same products
-
-struct Target {
-    bf16* data;
-    u8* code;          // behind pooling: which of the four pixels was largest, 4: none, or dropped
-    const bf16* mask;  // RESULT 3
-    const int* first;  // (R,) keys of this pass's random bytes
-    const int* second;
-    int threshold;     // a unit is kept if its random byte reaches it
-    float scale;
-    i64 first_byte;    // of this layer among the random bytes of a batch
-};
-
-DEVICE u32 mix(u32 x) {
-    x = (x ^ (x >> 16)) * 0x7FEB352Du;
-    x = (x ^ (x >> 15)) * 0x846CA68Bu;
-    return x ^ (x >> 16);
-}
 
 // A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row
 // of taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
@@ -110,65 +93,25 @@ template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_E
     }
 }
 
-// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of
-// a word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
-DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
-    const Vec8 pixel[4] = {load8(corner), load8(corner + OUT_STRIDE), load8(corner + MAP * OUT_STRIDE),
-                           load8(corner + (MAP + 1) * OUT_STRIDE)};
-    const u32 threshold = to.threshold * 0x01010101u;
-    Vec8 out;
-    u32 codes[4];
-    each<0, 4>([&](auto pair) {
-        constexpr int W = decltype(pair)::value;
-        u32 best = pixel[0].word[W], where = 0;
-        each<1, 4>([&](auto other) {
-            constexpr int P = decltype(other)::value;
-            const u32 wins = above_halves(pixel[P].word[W], best);
-            best = larger_halves(best, pixel[P].word[W]);
-            where = (where & ~wins) | (P * 0x00010001u & wins);
-        });
-        const u32 nothing = equal_halves(best, 0);
-        out.word[W] = best, codes[W] = (where & ~nothing) | (0x00040004u & nothing);
-    });
-    if (to.threshold)
-        each<0, 2>([&](auto half) {
-            constexpr int H = decltype(half)::value;
-            const u32 stays = reaching_bytes(mix(mix(word + H + first) ^ second), threshold);
-            const u32 kept[2] = {bytes_of(stays, 0, 0x1100), bytes_of(stays, 0, 0x3322)};
-            each<0, 2>([&](auto pair) {
-                constexpr int W = 2 * H + decltype(pair)::value;
-                const u32 scaled = pack(low_half(out.word[W]) * to.scale, high_half(out.word[W]) * to.scale);
-                out.word[W] = scaled & kept[W % 2];
-                codes[W] = (codes[W] & kept[W % 2]) | (0x00040004u & ~kept[W % 2]);
-            });
-        });
-    store8(to.data + offset, out);
-    uint2 both;
-    both.x = bytes_of(codes[0], codes[1], 0x6420), both.y = bytes_of(codes[2], codes[3], 0x6420);
-    *(uint2*)(to.code + offset) = both;
-}
-
-extern "C" __global__ void __launch_bounds__(32 * WARPS_M * WARPS_N, RESIDENT)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run, const float* __restrict__ bias,
          i64 bias_of_run, const Target to, int batch) {
     SHARED_MEMORY(tile);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
     const int run = blockIdx.z, part = blockIdx.y * WARPS_N + warp_n, first_channel = blockIdx.y * OUT_CHANNELS;
     const Place at = place_of(blockIdx.x, run);
-    float no_total[8];
-    fetch<SOURCE, CI, CI, BORDER / 2>(tile, from, at, 0, batch, no_total);
+    if constexpr (SOURCE == 0) copy_activations<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+    if constexpr (SOURCE == 1) fetch_images(tile, from, at, batch);
+    if constexpr (SOURCE == 2) fetch_unpooled<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+    if constexpr (BORDER) clear_borders<Rows<CI>, BORDER / 2>(tile);
+    await_copies();
     __syncthreads();
 
     float sum[PATCHES_EACH][BLOCKS_EACH][4];
     each<0, BLOCKS_EACH>([&](auto block) {
         constexpr int N = decltype(block)::value;
-        float b0 = 0.0f, b1 = 0.0f;
-        if constexpr (RESULT < 2) {
-            const float* mine = bias + run * bias_of_run;
-            const int c = first_channel + (warp_n * BLOCKS_EACH + N) * 8 + lane % 4 * 2;
-            if (c < LEARNERS * LO) b0 = mine[c];
-            if (c + 1 < LEARNERS * LO) b1 = mine[c + 1];
-        }
+        const int c = first_channel + (warp_n * BLOCKS_EACH + N) * 8 + lane % 4 * 2;
+        const float b0 = bias_of(bias + run * bias_of_run, c), b1 = bias_of(bias + run * bias_of_run, c + 1);
         each<0, PATCHES_EACH>([&](auto patch) {
             constexpr int P = decltype(patch)::value;
             sum[P][N][0] = sum[P][N][2] = b0, sum[P][N][1] = sum[P][N][3] = b1;
@@ -195,41 +138,10 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         each<0, PATCHES_EACH>([&](auto patch) {
             constexpr int P = decltype(patch)::value;
             char* pixel = tile + (patch_of(warp_m, P, ROWS, MAP) + lane / 4) * OUT_STRIDE + channel * 2;
-            const float* v = sum[P][N];
-            *(u32*)pixel = RESULT < 2 ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
-            *(u32*)(pixel + MAP * OUT_STRIDE) = RESULT < 2 ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
+            put<OUT_STRIDE>(pixel, sum[P][N]);
         });
     });
     __syncthreads();
 
-    const Walk<OUT_CHANNELS> walk;
-    const int channel = first_channel + walk.chunk * 8;
-    if constexpr (RESULT == 1) {
-        const u32 first = to.threshold ? to.first[run] : 0, second = to.threshold ? to.second[run] : 0;
-        for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
-            const int x = window % HALF, line = window / HALF, image = line / (ROWS / 2);
-            if (at.image + image >= batch) continue;
-            const char* corner = tile + (2 * line * MAP + 2 * x) * OUT_STRIDE + walk.chunk * 16;
-            const int y = at.row / 2 + line % (ROWS / 2);
-            const i64 within = (((at.image + image) * HALF + y) * HALF + x) * CO + channel;
-            const u32 word = (u32)((to.first_byte + within) / 4);
-            pool_window(corner, first, second, word, to, (i64)run * batch * (HALF * HALF * CO) + within);
-        }
-    } else {
-        // The pixels of a tile follow one another.
-        const i64 start = ((i64)(run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;
-        for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {
-            if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
-            const i64 offset = start + pixel * CO;
-            Vec8 v = load8(tile + pixel * OUT_STRIDE + walk.chunk * 16);
-            if constexpr (RESULT == 3) {
-                const Vec8 mask = load8(to.mask + offset);
-                each<0, 4>([&](auto word) {
-                    constexpr int W = decltype(word)::value;
-                    v.word[W] &= ~equal_halves(mask.word[W], 0);  // behind a ReLU nothing is negative
-                });
-            }
-            store8(to.data + offset, v);
-        }
-    }
+    leave<OUT_CHANNELS>(tile, at, first_channel, to, batch);
 }

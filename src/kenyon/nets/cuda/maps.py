@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kenyon.nets.cuda.plan import Convolution, Sharing, Tiling
+from kenyon.nets.cuda.plan import Convolution, DenseTiling, Sharing, Tiling
 
 Map = npt.NDArray[np.int64]
 
@@ -32,18 +32,28 @@ def _products(products: Iterator[tuple[int, int, int]]) -> tuple[Map, Map, Map]:
     return table[:, 0], table[:, 1], table[:, 2]
 
 
-def forward_map(c: Convolution, tiling: Tiling) -> Map:
-    """For each weight in the order of `convolve` its place in the row."""
+def _weights(tiling: Tiling | DenseTiling) -> tuple[Map, Map, Map]:
+    """Tap, input and output of each weight in the order of the kernel."""
+    if isinstance(tiling, DenseTiling):
+        s = tiling.shape
+        sizes = (s.channels_out // tiling.slice, s.taps, s.channels_in // 8, tiling.slice, 8)
+        number, tap, chunk, n, inner = np.indices(sizes).reshape(5, -1)
+        return tap, 8 * chunk + inner, number * tiling.slice + n
     tap, k, n = _products(tiling.products())
     inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8  # the tensor cores' order of a 16 x 8 block
-    return _row_position(c, tap, 16 * k + inner, 8 * n + _LANE // 4).ravel()
+    return tap, 16 * k + inner, 8 * n + _LANE // 4
 
 
-def backward_map(c: Convolution, tiling: Tiling) -> Map:
+def forward_map(c: Convolution, tiling: Tiling | DenseTiling) -> Map:
+    """For each weight in the order of the kernel its place in the row."""
+    tap, i, o = _weights(tiling)
+    return _row_position(c, tap, i, o).ravel()
+
+
+def backward_map(c: Convolution, tiling: Tiling | DenseTiling) -> Map:
     """The same for the gradient of the input: inputs and outputs swapped, the kernel turned round."""
-    tap, k, n = _products(tiling.products())
-    inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8
-    return _row_position(c, 8 - tap, 8 * n + _LANE // 4, 16 * k + inner).ravel()
+    tap, i, o = _weights(tiling)
+    return _row_position(c, 8 - tap, o, i).ravel()
 
 
 def gradient_map(c: Convolution, sharing: Sharing) -> Map:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kenyon.nets.dropout import padded
 
@@ -102,6 +103,7 @@ def stride(channels: int) -> int:
 class Tiling:
     """How `convolve` divides a layer: see convolve.cu."""
 
+    kernel: ClassVar[str] = "convolve"
     shape: Shape
     rows: int
     images: int
@@ -124,7 +126,7 @@ class Tiling:
         out = 16 * self.patches_each * self.warps_m * stride(8 * self.blocks_each * self.warps_n)
         return max(self.shape.tile_bytes(self.rows, self.images), out)
 
-    def grid(self, batch: int, runs: int) -> tuple[int, int, int]:
+    def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
         tiles = -(-batch // self.images) * (self.shape.map // self.rows)
         return tiles, self.parts // self.warps_n, runs
 
@@ -134,6 +136,7 @@ class Tiling:
             **self.shape.macros,
             "ROWS": self.rows,
             "IMAGES": self.images,
+            "THREADS": self.threads,
             "WARPS_M": self.warps_m,
             "WARPS_N": self.warps_n,
             "PATCHES_EACH": self.patches_each,
@@ -150,6 +153,45 @@ class Tiling:
                     for n in range(part * self.blocks_each, (part + 1) * self.blocks_each):
                         if s.used(k, n):
                             yield tap, k, n
+
+
+@dataclass(frozen=True)
+class DenseTiling:
+    """How `convolve_dense` divides a layer of one learner: see convolve_dense.cu."""
+
+    kernel: ClassVar[str] = "convolve_dense"
+    rows: ClassVar[int] = 8
+    shape: Shape
+    slice: int
+    teams: int
+
+    @property
+    def threads(self) -> int:
+        return 128 * self.teams
+
+    @property
+    def shared_bytes(self) -> int:
+        s, chunks = self.shape, self.shape.channels_in // 8
+        plane = -(-(self.rows + 2) * (s.map + 2) * 16 // 128) * 128 + (16 if chunks > 4 else 32 if chunks > 2 else 64)
+        weights = s.taps * s.channels_in * self.slice * 2
+        return weights + self.teams * (chunks * plane + self.rows * s.map * stride(self.slice))
+
+    def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
+        """Blocks stay for all tiles: together they fill the device once."""
+        slices = self.shape.channels_out // self.slice
+        tiles = batch * (self.shape.map // self.rows)
+        return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
+
+    @property
+    def macros(self) -> dict[str, int]:
+        return {
+            **self.shape.macros,
+            "ROWS": self.rows,
+            "IMAGES": 1,
+            "THREADS": 128,
+            "SLICE": self.slice,
+            "TEAMS": self.teams,
+        }
 
 
 def tile_of(pixels: int, side: int) -> tuple[int, int]:
@@ -169,6 +211,8 @@ class Sharing:
     groups: int
     splits: int
     resident: int
+    stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
+    pooled: bool  # gradients come from behind 2x2 pooling
 
     @property
     def threads(self) -> int:
@@ -187,7 +231,8 @@ class Sharing:
         outputs = 8 * self.outputs_each * min(self.groups, across)
         pixels = self.images * self.rows * s.map
         tile = s.tile_bytes(self.rows, self.images) // stride(s.channels_in) * stride(inputs)
-        return max(tile + pixels * stride(outputs), self.threads * 8 * 4)
+        windows = pixels // 4 * outputs * 3 if self.pooled else 0  # values and codes as they come
+        return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def tiles(self, batch: int) -> int:
         return -(-batch // self.images) * (self.shape.map // self.rows)
@@ -208,11 +253,13 @@ class Sharing:
             **self.shape.macros,
             "ROWS": self.rows,
             "IMAGES": self.images,
+            "THREADS": self.threads,
             "INPUTS_EACH": self.inputs_each,
             "OUTPUTS_EACH": self.outputs_each,
             "GROUPS": self.groups,
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
+            "STAGES": self.stages,
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
 from kenyon.nets.cuda.interface import Build, Kernel, Pictures, Source, Target
 from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
-from kenyon.nets.cuda.plan import Convolution, Shape, Sharing, Tiling
+from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import Totals, taken
 from kenyon.nets.dropout import DropoutSite
 
@@ -29,17 +29,18 @@ class Stage:
 
     layer: Convolution
     site: DropoutSite | None
-    tiling: Tiling
-    backward: Tiling | None  # None: nobody needs the gradient of the images
+    tiling: Tiling | DenseTiling
+    backward: Tiling | DenseTiling | None  # None: nobody needs the gradient of the images
     sharing: Sharing
 
 
-def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]]) -> list[Stage] | None:
-    """None where one of the layers does not fit the kernels."""
+def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], teams: bool) -> list[Stage] | None:
+    """None where one of the layers does not fit the kernels. `teams`: the device has products of four warps."""
     stages = []
     for layer, site in layers:
-        tiling, sharing = choose_tiling(Shape.forward(layer)), choose_sharing(Shape.forward(layer))
-        backward = None if layer.first else choose_tiling(Shape.backward(layer))
+        shape = Shape.forward(layer)
+        tiling, sharing = choose_tiling(shape, teams), choose_sharing(shape, layer.pooled)
+        backward = None if layer.first else choose_tiling(Shape.backward(layer), teams)
         if tiling is None or sharing is None or (backward is None and not layer.first):
             return None
         stages.append(Stage(layer, site, tiling, backward, sharing))
@@ -67,7 +68,7 @@ class ConvolutionStack:
             source = IMAGES if s.layer.first else ACTIVATIONS
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
             forward = {**s.tiling.macros, "SOURCE": source, "RESULT": POOL if s.layer.pooled else RELU}
-            wanted.append(("convolve", forward, s.tiling.shared_bytes))
+            wanted.append((s.tiling.kernel, forward, s.tiling.shared_bytes))
             wanted.append(
                 ("weigh", {**s.sharing.macros, "SOURCE": source, "GRADIENT": gradient}, s.sharing.shared_bytes)
             )
@@ -77,7 +78,11 @@ class ConvolutionStack:
             result = AS_IS if before.layer.pooled else MASKED
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
             wanted.append(
-                ("convolve", {**s.backward.macros, "SOURCE": gradient, "RESULT": result}, s.backward.shared_bytes)
+                (
+                    s.backward.kernel,
+                    {**s.backward.macros, "SOURCE": gradient, "RESULT": result},
+                    s.backward.shared_bytes,
+                )
             )
         kernels = list(build(wanted))
         both = 2 * len(self.stages)
@@ -216,7 +221,7 @@ class ConvolutionStack:
     def _convolve(
         self,
         kernel: Kernel,
-        tiling: Tiling,
+        tiling: Tiling | DenseTiling,
         source: Source,
         weights: int,
         biases: int,
@@ -234,7 +239,7 @@ class ConvolutionStack:
             target,
             ctypes.c_int(batch),
         )
-        kernel.launch(tiling.grid(batch, runs), tiling.threads, arguments)
+        kernel.launch(tiling.grid(batch, runs, self.processors), tiling.threads, arguments)
 
     def _weigh(
         self, number: int, inputs: Source, gradient: Source, partial: Tensor, biases: Tensor, batch: int, runs: int

@@ -4,7 +4,7 @@
 // gradient of the output is (0 as it is, 2 pooled). A block of threads goes over every gridDim.x-th tile. Its warps
 // take one row of taps each (of three, or one where TAPS = 1), within it a group of INPUTS_EACH blocks of 16 inputs x
 // OUTPUTS_EACH blocks of 8 outputs, and of the tile's patches every SPLITS-th. A block has GROUPS of all groups;
-// blockIdx.y says which.
+// blockIdx.y says which. With STAGES = 2 the next tile is on its way while one is multiplied.
 //
 // partial: [R][gridDim.x][SPLITS][RECORD] float32, a record being [group][tap row][tap column][product][lane][4].
 // bias_partial: [R][gridDim.x][CO].
@@ -72,10 +72,11 @@ DEVICE int patch_start(int p, int tall, int wide) {
     return (image * tall + 2 * down) * wide + 8 * across;
 }
 
-// All patches of the tile for one group and row of taps.
-template <int GROUP> DEVICE void add_tile(float (&sum)[MOST * SIDE][4], int split, u32 input, u32 gradient) {
+// Every SPLITS-th patch of a tile from `first` on, for one group and row of taps.
+template <int GROUP>
+DEVICE void add_patches(float (&sum)[MOST * SIDE][4], int first, int end, u32 input, u32 gradient) {
 #pragma unroll 1
-    for (int patch = split; patch < PATCHES; patch += SPLITS) {
+    for (int patch = first; patch < end; patch += SPLITS) {
         const u32 x = input + patch_start(patch, TALL, PITCH) * INPUT_STRIDE;
         const u32 dy = gradient + patch_start(patch, ROWS, MAP) * GRADIENT_STRIDE;
         u32 outputs[OUTPUTS_EACH / 2][4];
@@ -102,23 +103,69 @@ template <int GROUP> DEVICE void add_tile(float (&sum)[MOST * SIDE][4], int spli
     }
 }
 
-extern "C" __global__ void __launch_bounds__(32 * SIDE * GROUPS * SPLITS, RESIDENT)
+// A stage of shared memory holds a tile of inputs and one of gradients. Behind the stages lie the gradients of pooled
+// windows as they come, values and then codes: a thread lays back what it has copied itself.
+constexpr int INPUT_BYTES = TILE_PIXELS * INPUT_STRIDE, STAGE_BYTES = INPUT_BYTES + PIXELS * GRADIENT_STRIDE;
+constexpr int CODES = PIXELS / 4 * SLICE_OUTPUTS * 2;
+
+DEVICE void copy_windows(char* raw, const Source& from, Place at, int channel, int batch) {
+    const Walk<SLICE_OUTPUTS> walk;
+    const i64 first = (((i64)at.run * batch + at.image) * HALF + at.row / 2) * (HALF * CO) + channel + walk.chunk * 8;
+    const bf16* data = (const bf16*)from.data + first;
+    const u8* code = from.code + first;
+    for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
+        const int slot = window * walk.CHUNKS + walk.chunk;
+        const bool there = at.image + window / (ROWS / 2 * HALF) < batch;
+        copy_async(shared_address(raw + slot * 16), data + window * CO, there);  // a tile's windows lie in a row
+        copy_async_8(shared_address(raw + CODES + slot * 8), code + window * CO, there);
+    }
+}
+
+DEVICE void lay_windows(char* tile, const char* raw, float scale, bool summed, float (&total)[8]) {
+    const Walk<SLICE_OUTPUTS> walk;
+    for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
+        const int slot = window * walk.CHUNKS + walk.chunk, x = window % HALF, line = window / HALF;
+        const Window w = window_of(load8(raw + slot * 16), *(const uint2*)(raw + CODES + slot * 8), scale);
+        char* corner = tile + (2 * line * MAP + 2 * x) * GRADIENT_STRIDE + walk.chunk * 16;
+        each<0, 4>([&](auto pixel) {
+            constexpr int P = decltype(pixel)::value;
+            store8(corner + (P / 2 * MAP + P % 2) * GRADIENT_STRIDE, part_of<P>(w));
+        });
+        if (summed) {
+            Vec8 kept = part_of<4>(w);  // of no pixel
+            each<0, 4>([&](auto word) { kept.word[decltype(word)::value] ^= w.value[decltype(word)::value]; });
+            add8(total, kept);
+        }
+    }
+}
+
+DEVICE void add_pixels(const char* tile, float (&total)[8]) {
+    const Walk<SLICE_OUTPUTS> walk;
+    for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride)
+        add8(total, load8(tile + pixel * GRADIENT_STRIDE + walk.chunk * 16));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 weigh(const Source from, const Source gradient, float* partial, float* bias_partial, int batch, int tiles) {
-    SHARED_MEMORY(tile);
-    char* const gradient_tile = tile + TILE_PIXELS * INPUT_STRIDE;
+    SHARED_MEMORY(memory);
+    char* const raw = memory + STAGES * STAGE_BYTES;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, down = warp % SIDE, split = warp / (SIDE * GROUPS);
     const int run = blockIdx.z, group = blockIdx.y * GROUPS + warp / SIDE % GROUPS;
     const int input_group = group / OUTPUT_GROUPS, output_group = group % OUTPUT_GROUPS;
     const int first_input = SOURCE == 1 ? 0 : blockIdx.y * GROUPS / OUTPUT_GROUPS * INPUTS_EACH * 16;
     const int first_output = blockIdx.y * GROUPS % OUTPUT_GROUPS * OUTPUTS_EACH * 8;
+    const bool has_bias = blockIdx.y * GROUPS < OUTPUT_GROUPS;  // the first slice with these outputs sums them up
 
     // A lane hands over the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0
     // and 2 the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
-    const u32 x = shared_address(tile) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
+    const u32 x = shared_address(memory) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
                   (input_group * INPUTS_EACH * 16 - first_input) * 2 + lane / 8 % 2 * 16;
-    const u32 dy = shared_address(gradient_tile) + (lane / 8 % 2 * MAP + lane % 8) * GRADIENT_STRIDE +
+    const u32 dy = shared_address(memory) + INPUT_BYTES + (lane / 8 % 2 * MAP + lane % 8) * GRADIENT_STRIDE +
                    (output_group * OUTPUTS_EACH * 8 - first_output) * 2 + lane / 16 * 16;
     float sum[MOST * SIDE][4] = {}, total[8] = {};
+    // The patch before which the warp looks after the next tile. The warps of a scheduler do so one after the other, so
+    // that the tensor cores always have work, and early enough for the tile to come.
+    const int pause = split + PATCHES / SPLITS * (warp / 4) / (THREADS / 128 + 1) * SPLITS;
 
     auto for_my_group = [&](auto body) {
         if constexpr (ALIKE)
@@ -129,13 +176,43 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
             });
     };
 
-    for (int t = blockIdx.x; t < tiles; t += gridDim.x) {
+    // Tile t comes into a stage. Of pooled gradients it came into `raw` before, which now takes those of the next tile.
+    auto bring = [&](int t, char* tile) {
         const Place at = place_of(t, run);
-        fetch<SOURCE, CI, SLICE_INPUTS, BORDER / 2>(tile, from, at, first_input, batch, total);
-        fetch<GRADIENT, CO, SLICE_OUTPUTS, 0, true>(gradient_tile, gradient, at, first_output, batch, total);
-        __syncthreads();
-        for_my_group([&](auto number) { add_tile<decltype(number)::value>(sum, split, x, dy); });
-        __syncthreads();
+        if constexpr (SOURCE == 0) copy_activations<CI, Rows<SLICE_INPUTS>, BORDER / 2>(tile, from, at, first_input, batch);
+        if constexpr (SOURCE == 1) fetch_images(tile, from, at, batch);
+        if constexpr (GRADIENT == 0)
+            copy_activations<CO, Rows<SLICE_OUTPUTS>, 0>(tile + INPUT_BYTES, gradient, at, first_output, batch);
+        if constexpr (GRADIENT == 2) {
+            lay_windows(tile + INPUT_BYTES, raw, gradient.scale, has_bias, total);
+            const int next = t + gridDim.x;
+            if (next < tiles) copy_windows(raw, gradient, place_of(next, run), first_output, batch);
+        }
+    };
+
+    if constexpr (BORDER)
+        each<0, STAGES>([&](auto stage) {
+            clear_borders<Rows<SLICE_INPUTS>, BORDER / 2>(memory + decltype(stage)::value * STAGE_BYTES);
+        });
+    const int begin = blockIdx.x;
+    if (GRADIENT == 2 && begin < tiles) copy_windows(raw, gradient, place_of(begin, run), first_output, batch);
+    await_copies();
+    if (STAGES == 2 && begin < tiles) bring(begin, memory);
+    int offset = 0;  // of the stage with tile t
+    for (int t = begin; t < tiles; t += gridDim.x) {
+        if constexpr (STAGES == 1) bring(t, memory);
+        await_copies();
+        __syncthreads();  // the tile is there; the other stage is free
+#pragma unroll 1
+        for (int part = 0; part < 2; ++part) {  // before and behind the pause
+            const int first = part ? pause : split, end = part ? PATCHES : pause;
+            for_my_group([&](auto n) { add_patches<decltype(n)::value>(sum, first, end, x + offset, dy + offset); });
+            if (part) continue;
+            if (GRADIENT == 0 && has_bias) add_pixels(memory + offset + INPUT_BYTES, total);
+            if (STAGES == 2 && t + gridDim.x < tiles) bring(t + gridDim.x, memory + (STAGE_BYTES - offset));
+        }
+        if constexpr (STAGES == 1) __syncthreads();
+        if constexpr (STAGES == 2) offset = STAGE_BYTES - offset;
     }
 
     float* record = partial + (((i64)run * gridDim.x + blockIdx.x) * SPLITS + split) * RECORD;
@@ -151,10 +228,11 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
         });
     });
 
-    if (blockIdx.y * GROUPS < OUTPUT_GROUPS) {  // the bias: add up what the threads of a channel have found
+    if (has_bias) {  // add up what the threads of a channel have found
         constexpr int C = SLICE_OUTPUTS;
         const Walk<C> walk;
-        float* sums = (float*)tile;
+        float* sums = (float*)memory;
+        __syncthreads();  // all have multiplied
         if (walk.first < walk.stride)
             for (int c = 0; c < 8; ++c) sums[walk.first * C + walk.chunk * 8 + c] = total[c];
         __syncthreads();

@@ -1,0 +1,113 @@
+"""Image files to pixels, on all cores, into one file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from kenyon.data.reports import reporter
+from kenyon.data.trees import Reader, Tree
+from kenyon.errors import DataError
+
+File = tuple[Tree, str]
+Picture = NDArray[np.uint8]  # (H, W) or (H, W, C)
+Decode = Callable[[Image.Image], Picture]
+
+TOGETHER = 32  # images handed to a thread at once
+AHEAD = 4  # such portions per thread that may wait: what memory has to hold
+
+
+def fingerprint(trees: Sequence[Tree]) -> str:
+    """Changes when files come, go or change in size; nothing is read for it."""
+    return hashlib.sha256(json.dumps([tree.traits() for tree in trees]).encode()).hexdigest()
+
+
+def write_equal(file: IO[bytes], files: Sequence[File], decode: Decode, shape: tuple[int, ...], what: str) -> None:
+    """Images of one shape, one after the other in the order of `files`, whatever the order they are read in."""
+    each = int(np.prod(shape))
+    require_room(file, each * len(files))
+    for position, picture in pictures(files, decode, what):
+        if picture.shape != shape:
+            tree, name = files[position]
+            raise DataError(f"{tree.where(name)} has the shape {picture.shape}, not {shape}. {tree.remedy}")
+        file.seek(position * each)
+        file.write(picture.data if picture.flags.c_contiguous else picture.tobytes())
+
+
+def write_ragged(file: IO[bytes], files: Sequence[File], decode: Decode, what: str) -> dict[str, list[int]]:
+    """Images (H, W, C) of any size one after the other; returns where each starts, in pixels, and its size."""
+    table = {key: [0] * len(files) for key in ("start", "height", "width")}
+    start = 0
+    for position, picture in pictures(files, decode, what):
+        height, width = picture.shape[:2]
+        table["start"][position], table["height"][position], table["width"][position] = start, height, width
+        start += height * width
+        file.write(picture.tobytes())
+    return table
+
+
+def pictures(files: Sequence[File], decode: Decode, what: str) -> Iterator[tuple[int, Picture]]:
+    """Each file's position and its image, in the order in which the files read fastest."""
+    listener, done = reporter(), 0
+    readers = iter(_readers(files))
+    threads = os.cpu_count() or 1
+    waiting: deque[Future[list[tuple[int, Picture]]]] = deque()
+    listener.progress(what, 0, len(files))
+    with ThreadPoolExecutor(threads) as pool:  # Pillow lets go of the interpreter while it decodes
+        try:
+            while True:
+                portion = list(islice(readers, TOGETHER))
+                if portion:
+                    waiting.append(pool.submit(_decode_portion, portion, decode))
+                if not waiting:
+                    return
+                if not portion or len(waiting) > AHEAD * threads:
+                    ready = waiting.popleft().result()
+                    yield from ready
+                    done += len(ready)
+                    listener.progress(what, done, len(files))
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _readers(files: Sequence[File]) -> Iterator[tuple[int, File, Reader]]:
+    by_tree: dict[int, tuple[Tree, dict[str, int]]] = {}
+    for position, (tree, name) in enumerate(files):
+        by_tree.setdefault(id(tree), (tree, {}))[1][name] = position
+    for tree, positions in by_tree.values():
+        for name, read in tree.contents(positions.keys()):
+            yield positions[name], (tree, name), read
+
+
+def _decode_portion(portion: Iterable[tuple[int, File, Reader]], decode: Decode) -> list[tuple[int, Picture]]:
+    return [(position, _decode_one(file, read, decode)) for position, file, read in portion]
+
+
+def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
+    tree, name = file
+    content = read()
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            return decode(image)
+    except Exception as problem:  # a damaged file makes Pillow raise almost anything
+        reason = "it is incomplete" if isinstance(problem, EOFError) else problem
+        raise DataError(f"{tree.where(name)} is not an image that can be read ({reason}). {tree.remedy}") from None
+
+
+def require_room(file: IO[bytes], needed: int) -> None:
+    """Say at once that a disk is too small, rather than after minutes."""
+    free = shutil.disk_usage(os.path.dirname(file.name)).free  # noqa: PTH120
+    if free < needed:
+        raise OSError(None, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")

@@ -1,0 +1,222 @@
+"""The files of a dataset by name, whether they lie in a folder, a zip or a tar archive.
+
+Names are relative to the dataset's own folder, with "/" between their parts. `contents` gives each file as a
+function that reads it: several threads may call such functions at once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Protocol
+
+from kenyon.errors import DataError
+
+LARGEST_MEMBER = 2**30  # no file of these datasets comes near; a damaged archive may claim anything
+MAPPED_FROM = 2**20  # bytes: larger files are mapped rather than read, which spares a copy of 150 MB
+Content = bytes | mmap
+Reader = Callable[[], Content]
+
+
+class Tree(Protocol):
+    @property
+    def remedy(self) -> str:
+        """What to do about a damaged copy."""
+        ...
+
+    def where(self, name: str) -> str:
+        """The file's name in messages."""
+        ...
+
+    def names(self) -> list[str]:
+        """All files, sorted."""
+        ...
+
+    def traits(self) -> list[tuple[str, int]]:
+        """Names and sizes that change when the files do, found without reading them."""
+        ...
+
+    def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
+        """The named files, in the order that reads fastest."""
+        ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    path: Path
+    remedy: str
+
+    def where(self, name: str) -> str:
+        return str(self.path / name)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.traits()]
+
+    def traits(self) -> list[tuple[str, int]]:
+        return self._found
+
+    @cached_property
+    def _found(self) -> list[tuple[str, int]]:
+        """Hidden files, which desktops strew about, are no part of a dataset."""
+        found: list[tuple[str, int]] = []
+        folders = [(self.path, "")]
+        try:
+            while folders:
+                folder, prefix = folders.pop()
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if entry.name.startswith("."):
+                            continue
+                        if entry.is_dir():
+                            folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
+                        elif entry.is_file():
+                            found.append((prefix + entry.name, entry.stat().st_size))
+        except OSError as problem:
+            raise DataError(f"{problem.filename or self.path} cannot be read: {problem.strerror}.") from None
+        return sorted(found)
+
+    def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
+        for name in sorted(names):
+            yield name, partial(self._read, name)
+
+    def _read(self, name: str) -> Content:
+        try:
+            with (self.path / name).open("rb") as file:
+                large = os.fstat(file.fileno()).st_size >= MAPPED_FROM
+                return mmap(file.fileno(), 0, access=ACCESS_READ) if large else file.read()
+        except OSError as problem:
+            raise DataError(f"{self.where(name)} cannot be read: {problem.strerror}.") from None
+
+
+@dataclass(frozen=True)
+class Zip:
+    path: Path
+    folder: str  # inside the archive
+    remedy: str
+
+    def where(self, name: str) -> str:
+        return f"{self.folder}/{name} in {self.path}"
+
+    def names(self) -> list[str]:
+        return sorted(self._members)
+
+    def traits(self) -> list[tuple[str, int]]:
+        return [_trait(self.path)]
+
+    @cached_property
+    def _file(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as problem:
+            raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
+
+    @cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        inside = ((_below(self.folder, info.filename), info) for info in self._file.infolist() if not info.is_dir())
+        return {name: info for name, info in inside if name and info.file_size <= LARGEST_MEMBER}
+
+    def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
+        missing = [name for name in names if name not in self._members]
+        if missing:
+            raise _lacks(self.path, self.folder, missing, self.remedy)
+        for name in sorted(names, key=lambda name: self._members[name].header_offset):
+            yield name, partial(self._read, name)
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return self._file.read(self._members[name])
+        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as problem:
+            raise DataError(f"{self.where(name)} is damaged ({problem}). {self.remedy}") from None
+
+
+@dataclass(frozen=True)
+class Tar:
+    """A gzipped tar, which can only be read from its beginning."""
+
+    path: Path
+    folder: str
+    remedy: str
+
+    def where(self, name: str) -> str:
+        return f"{self.folder}/{name} in {self.path}"
+
+    def names(self) -> list[str]:
+        with self._guarded():
+            return sorted(name for name, _, entry in self._entries() if entry.isreg())
+
+    def traits(self) -> list[tuple[str, int]]:
+        return [_trait(self.path)]
+
+    def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
+        """In one pass and to its end, so that the archive's own checksum has the last word."""
+        missing = set(names)
+        with self._guarded():
+            for name, tar, entry in self._entries():
+                if name not in missing:
+                    continue
+                missing.remove(name)
+                file = tar.extractfile(entry) if entry.isreg() and entry.size <= LARGEST_MEMBER else None
+                if file is None:
+                    raise DataError(f"{self.where(name)} is not a plain file. {self.remedy}")
+                yield name, partial(bytes, file.read())
+        if missing:
+            raise _lacks(self.path, self.folder, missing, self.remedy)
+
+    def _entries(self) -> Iterator[tuple[str, tarfile.TarFile, tarfile.TarInfo]]:
+        # Stream mode never seeks backwards, which also keeps forged sizes from looping for ever.
+        with gzip.open(self.path) as plain, tarfile.open(fileobj=plain, mode="r|", bufsize=2**20) as tar:
+            for entry in tar:
+                name = _below(self.folder, entry.name)
+                if name:
+                    yield name, tar, entry
+            while plain.read(2**20):
+                pass
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as problem:
+            raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
+
+
+def open_tree(path: Path, folder: str, remedy: str) -> Tree:
+    """A dataset's folder, or the archive that holds it under the name `folder`."""
+    if path.is_dir():
+        return Folder(path, remedy)
+    return Zip(path, folder, remedy) if path.suffix == ".zip" else Tar(path, folder, remedy)
+
+
+def _below(folder: str, name: str) -> str | None:
+    """The name within the folder; None for files elsewhere and for hidden ones."""
+    name = name.removeprefix("./")
+    inside = name.removeprefix(f"{folder}/")
+    return None if inside == name or not inside or "/." in f"/{inside}" else inside
+
+
+def _trait(path: Path) -> tuple[str, int]:
+    try:
+        return path.name, path.stat().st_size
+    except OSError as problem:
+        raise DataError(f"{path} cannot be read: {problem.strerror}.") from None
+
+
+def _lacks(path: Path, folder: str, missing: Collection[str], remedy: str) -> DataError:
+    some = [f"{folder}/{name}" for name in sorted(missing)[:5]]
+    more = f" and {len(missing) - len(some)} more" if len(missing) > len(some) else ""
+    return DataError(f"{path} lacks {', '.join(some)}{more}. {remedy}")
+
+
+def read_text(tree: Tree, name: str) -> str:
+    """One small file of lines; bytes that are no text are shown as such rather than refused."""
+    [(_, read)] = tree.contents({name})
+    return bytes(read()).decode("utf-8", "replace")

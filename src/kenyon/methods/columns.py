@@ -1,0 +1,31 @@
+"""Progress & Compress: a second column learns, and the network learns from it."""
+
+from __future__ import annotations
+
+from kenyon.errors import ConfigError
+from kenyon.importance import Accumulate
+from kenyon.mechanisms import ActiveColumn
+from kenyon.methods.registry import Method, method
+from kenyon.methods.regularised import Fisher, fisher_named
+from kenyon.penalties import StabilityProtection, Strength
+from kenyon.stages import COMPRESS, PROGRESS
+
+
+@method
+def pnc(
+    lambda_sp: Strength,
+    fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
+    decay: float | None = None,
+    reinit: bool = True,
+) -> Method:
+    """Progress & Compress: an active column learns the task and is distilled into the network under EWC.
+
+    `decay` makes the EWC online, F <- F_t + decay F, as in Schwarz et al. (2018); without it importances are
+    accumulated as by `ewc`, which is the scale of the published lambdas.
+    """
+    if decay is not None and accumulate is not None:
+        raise ConfigError("decay and accumulate both say how importances are merged. Give one of them.")
+    merge = accumulate if decay is None else float(decay)
+    penalties = (StabilityProtection(lambda_sp),)
+    return Method(fisher_named(fisher, merge), penalties, (ActiveColumn(reinit),), (PROGRESS, COMPRESS))

@@ -1,0 +1,104 @@
+// What becomes of a tile of results: bias, ReLU, pooling, dropout, or a mask. Needs convolution.cu before it.
+
+struct Target {
+    bf16* data;
+    u8* code;          // behind pooling: which of the four pixels was largest, 4: none, or dropped
+    const bf16* mask;  // RESULT 3
+    const int* first;  // (R,) keys of this pass's random bytes
+    const int* second;
+    int threshold;     // a unit is kept if its random byte reaches it
+    float scale;
+    i64 first_byte;    // of this layer among the random bytes of a batch
+};
+
+DEVICE u32 mix(u32 x) {
+    x = (x ^ (x >> 16)) * 0x7FEB352Du;
+    x = (x ^ (x >> 15)) * 0x846CA68Bu;
+    return x ^ (x >> 16);
+}
+
+// A number of the bias; 0 in channels that belong to no learner, and for gradients, which have none.
+DEVICE float bias_of(const float* bias, int channel) {
+    return RESULT < 2 && channel < LEARNERS * LO ? bias[channel] : 0.0f;
+}
+
+// Sums of a patch as they leave the tensor cores: two neighbouring channels of a pixel, and of the pixel below it.
+template <int STRIDE> DEVICE void put(char* pixel, const float (&v)[4]) {
+    *(u32*)pixel = RESULT < 2 ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
+    *(u32*)(pixel + MAP * STRIDE) = RESULT < 2 ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
+}
+
+// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of
+// a word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
+template <int STRIDE>
+DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
+    const Vec8 pixel[4] = {load8(corner), load8(corner + STRIDE), load8(corner + MAP * STRIDE),
+                           load8(corner + (MAP + 1) * STRIDE)};
+    const u32 threshold = to.threshold * 0x01010101u;
+    Vec8 out;
+    u32 codes[4];
+    each<0, 4>([&](auto pair) {
+        constexpr int W = decltype(pair)::value;
+        u32 best = pixel[0].word[W], where = 0;
+        each<1, 4>([&](auto other) {
+            constexpr int P = decltype(other)::value;
+            const u32 wins = above_halves(pixel[P].word[W], best);
+            best = larger_halves(best, pixel[P].word[W]);
+            where = (where & ~wins) | (P * 0x00010001u & wins);
+        });
+        const u32 nothing = equal_halves(best, 0);
+        out.word[W] = best, codes[W] = (where & ~nothing) | (0x00040004u & nothing);
+    });
+    if (to.threshold)
+        each<0, 2>([&](auto half) {
+            constexpr int H = decltype(half)::value;
+            const u32 stays = reaching_bytes(mix(mix(word + H + first) ^ second), threshold);
+            const u32 kept[2] = {bytes_of(stays, 0, 0x1100), bytes_of(stays, 0, 0x3322)};
+            each<0, 2>([&](auto pair) {
+                constexpr int W = 2 * H + decltype(pair)::value;
+                const u32 scaled = pack(low_half(out.word[W]) * to.scale, high_half(out.word[W]) * to.scale);
+                out.word[W] = scaled & kept[W % 2];
+                codes[W] = (codes[W] & kept[W % 2]) | (0x00040004u & ~kept[W % 2]);
+            });
+        });
+    store8(to.data + offset, out);
+    uint2 both;
+    both.x = bytes_of(codes[0], codes[1], 0x6420), both.y = bytes_of(codes[2], codes[3], 0x6420);
+    *(uint2*)(to.code + offset) = both;
+}
+
+// The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
+template <int C> DEVICE void leave(const char* tile, Place at, int first, const Target& to, int batch) {
+    constexpr int STRIDE = stride_of(C);
+    const Walk<C> walk;
+    const int channel = first + walk.chunk * 8;
+    if constexpr (RESULT == 1) {
+        const u32 key = to.threshold ? to.first[at.run] : 0, second = to.threshold ? to.second[at.run] : 0;
+        for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
+            const int x = window % HALF, line = window / HALF, image = line / (ROWS / 2);
+            if (at.image + image >= batch) continue;
+            const char* corner = tile + (2 * line * MAP + 2 * x) * STRIDE + walk.chunk * 16;
+            const int y = at.row / 2 + line % (ROWS / 2);
+            const i64 within = (((at.image + image) * HALF + y) * HALF + x) * CO + channel;
+            const u32 word = (u32)((to.first_byte + within) / 4);
+            pool_window<STRIDE>(corner, key, second, word, to, (i64)at.run * batch * (HALF * HALF * CO) + within);
+        }
+    } else {
+        // The pixels of a tile follow one another.
+        const i64 start = ((i64)(at.run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;
+#pragma unroll 4
+        for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {
+            if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
+            const i64 offset = start + pixel * CO;
+            Vec8 v = load8(tile + pixel * STRIDE + walk.chunk * 16);
+            if constexpr (RESULT == 3) {
+                const Vec8 mask = load8_constant(to.mask + offset);
+                each<0, 4>([&](auto word) {
+                    constexpr int W = decltype(word)::value;
+                    v.word[W] &= ~equal_halves(mask.word[W], 0);  // behind a ReLU nothing is negative
+                });
+            }
+            store8(to.data + offset, v);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+"""Where the images of a source lie: one tensor of equal images, or one of pixels when they differ in size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kenyon.errors import DataError
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Images of unequal sizes, row by row in one tensor."""
+
+    pixels: Tensor  # (P, C) uint8
+    start: Tensor  # (N,) int64, each image's first pixel
+    height: Tensor  # (N,) int64
+    width: Tensor  # (N,) int64
+
+    def __post_init__(self) -> None:
+        if self.pixels.dtype != torch.uint8 or self.pixels.ndim != 2:
+            raise DataError("The pixels of images of unequal sizes must be uint8 of shape (P, C).")
+        if not len(self.start) == len(self.height) == len(self.width):
+            raise DataError("Images of unequal sizes need one start, height and width each.")
+        if len(self) and not self._inside():
+            raise DataError("Images of unequal sizes must have pixels and lie within those given.")
+
+    def _inside(self) -> bool:
+        ends = self.start + self.height * self.width
+        smallest = min(int(self.height.min()), int(self.width.min()))
+        return smallest > 0 and int(self.start.min()) >= 0 and int(ends.max()) <= len(self.pixels)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __getitem__(self, position: int) -> Tensor:
+        """One image, (C, H, W)."""
+        start, height, width = (int(x[position]) for x in (self.start, self.height, self.width))
+        return self.pixels[start : start + height * width].view(height, width, -1).permute(2, 0, 1)
+
+    def to(self, device: torch.device) -> Ragged:
+        return Ragged(*(x.to(device) for x in (self.pixels, self.start, self.height, self.width)))
+
+
+Pool = Tensor | Ragged  # a tensor is (N, C, H, W) uint8
+
+
+def channels(pool: Pool) -> int:
+    return int(pool.pixels.shape[1] if isinstance(pool, Ragged) else pool.shape[1])

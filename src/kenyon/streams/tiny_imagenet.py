@@ -1,0 +1,121 @@
+"""Tiny-ImageNet: 200 kinds of things in 64 x 64 colour pixels, in 10 tasks of 20 that the seed draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from kenyon.data.archives import Copy, find
+from kenyon.data.cache import cached
+from kenyon.data.datasets import TINY_IMAGENET
+from kenyon.data.decode import File, Picture, fingerprint, write_equal
+from kenyon.data.folders import data_folders
+from kenyon.data.trees import Tree, read_text
+from kenyon.errors import DataError
+from kenyon.streams.catalog import register
+from kenyon.streams.source import ShuffledClasses, Source
+from kenyon.streams.views import Crop
+
+CLASSES, TASKS, SIDE = 200, 10, 64
+# Those of ImageNet.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+ANNOTATIONS = "val/val_annotations.txt"
+
+
+@register(class_counts=(CLASSES // TASKS,) * TASKS, shape=(3, SIDE, SIDE), needs=("tiny-imagenet",))
+def tiny_imagenet(data: Path | None = None) -> Source:
+    """200 classes of ImageNet in 64 x 64 pixels, dealt by the seed to 10 tasks; its validation folder tests."""
+    copy = find(TINY_IMAGENET, data_folders(data))
+    identity = {"what": "tiny-imagenet", "making": [1, SIDE], "files": fingerprint(copy.trees)}
+    found = cached("tiny-imagenet", identity, lambda file: _build(file, copy))
+    names, counts = found.facts["names"], found.facts["counts"]
+    label = torch.arange(len(names))
+    return Source(
+        name="tiny-imagenet",
+        images=torch.from_numpy(found.pixels).view(-1, SIDE, SIDE, 3).permute(0, 3, 1, 2),
+        labels=torch.cat([label.repeat_interleave(count) for count in counts]),
+        test=torch.arange(len(names) * sum(counts)) >= len(names) * counts[0],
+        class_names=tuple(names),
+        groups=ShuffledClasses(TASKS),
+        mean=MEAN,
+        std=STD,
+        augmentation=Crop(padding=4, flip=True),
+    )
+
+
+def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
+    [tree] = copy.trees
+    classes = sorted(read_text(tree, "wnids.txt").split())
+    if len(set(classes)) != CLASSES:
+        raise DataError(f"{tree.where('wnids.txt')} names {len(set(classes))} classes, not {CLASSES}. {tree.remedy}")
+    inside = tree.names()
+    train, test = _train(tree, inside), _test(tree, inside)
+    counts = [_count(tree, part, classes, folder) for part, folder in ((train, "train"), (test, "val"))]
+    files: list[File] = [(tree, name) for part in (train, test) for wnid in classes for name in part[wnid]]
+    write_equal(file, files, _decode, (SIDE, SIDE, 3), "decoding tiny-imagenet")
+    return {"names": _names(tree, inside, classes), "counts": counts}
+
+
+def _train(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in inside:
+        parts = name.split("/")
+        if parts[0] == "train" and len(parts) > 2 and _is_image(name):
+            found.setdefault(parts[1], []).append(name)
+    return found
+
+
+def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
+    """From val/images and its annotations, or from folders of classes, into which many people sort it."""
+    class_of: dict[str, str] = {}
+    if ANNOTATIONS in inside:
+        rows = [line.split("\t") for line in read_text(tree, ANNOTATIONS).splitlines() if line.strip()]
+        if any(len(row) < 2 for row in rows):
+            raise DataError(f"{tree.where(ANNOTATIONS)} has lines without a tab and a class. {tree.remedy}")
+        class_of = {row[0]: row[1] for row in rows}
+    found: dict[str, list[str]] = {}
+    for name in inside:
+        parts = name.split("/")
+        if parts[0] != "val" or len(parts) < 3 or not _is_image(name):
+            continue
+        wnid = class_of.get(parts[-1]) if parts[1] == "images" else parts[1]
+        if wnid is None:
+            raise DataError(f"{tree.where(name)} has no line in {ANNOTATIONS}. {tree.remedy}")
+        found.setdefault(wnid, []).append(name)
+    return found
+
+
+def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: str) -> int:
+    """How many images each class has. All have the same number: a copy cut short shows."""
+    strange = sorted(set(part) - set(classes))
+    if strange:
+        raise DataError(f"{tree.where(folder)} has images of {strange[0]}, which wnids.txt lacks. {tree.remedy}")
+    most = max((len(names) for names in part.values()), default=1)
+    for wnid in classes:
+        if len(part.get(wnid, ())) != most:
+            raise DataError(
+                f"{tree.where(folder)} has {len(part.get(wnid, ()))} images of the class {wnid}, where others have "
+                f"{most}: the copy is incomplete. {tree.remedy}"
+            )
+    return most
+
+
+def _names(tree: Tree, inside: list[str], classes: list[str]) -> list[str]:
+    """The first word for each class where words.txt tells, made different by the class's number where need be."""
+    lines = read_text(tree, "words.txt").splitlines() if "words.txt" in inside else []
+    words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
+    names = [words.get(wnid) or wnid for wnid in classes]
+    return [name if names.count(name) == 1 else f"{name} ({wnid})" for name, wnid in zip(names, classes, strict=True)]
+
+
+def _is_image(name: str) -> bool:
+    return name.lower().endswith((".jpeg", ".jpg", ".png"))
+
+
+def _decode(image: Image.Image) -> Picture:
+    return np.asarray(image.convert("RGB"))  # some are grey

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pytest
+
+from kenyon.data.cache import BLOCK, FORGOTTEN, Cached, cached
+from kenyon.data.reports import reporting_to
+from kenyon.errors import DataError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
+IDENTITY = {"what": "made", "making": [1, 28], "files": "abc"}
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.notices: list[str] = []
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    target = tmp_path / "new" / "decoded"
+    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: target)
+    return target
+
+
+class Builder:
+    def __init__(self) -> None:
+        self.built = 0
+
+    def __call__(self, file: IO[bytes]) -> dict[str, Any]:
+        self.built += 1
+        file.write(PIXELS.tobytes())
+        return {"names": ["a", "b"], "table": {"start": [0, 1]}}
+
+
+def holds(found: Cached) -> bool:
+    return np.array_equal(found.pixels, PIXELS) and found.facts == {"names": ["a", "b"], "table": {"start": [0, 1]}}
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.suffix for path in folder.iterdir())
+
+
+def test_pixels_are_built_once(folder: Path) -> None:
+    build = Builder()
+    assert holds(cached("made", IDENTITY, build)) and holds(cached("made", IDENTITY, build))
+    assert build.built == 1 and files(folder) == [".json", ".pixels"]
+
+
+def test_what_is_written_to_the_pixels_stays_in_this_process(folder: Path) -> None:
+    cached("made", IDENTITY, Builder()).pixels[:] = 0
+    assert holds(cached("made", IDENTITY, Builder()))
+
+
+def test_other_originals_or_another_making_have_pixels_of_their_own(folder: Path) -> None:
+    build = Builder()
+    for change in ({}, {"files": "abd"}, {"making": [2, 28]}):
+        assert holds(cached("made", IDENTITY | change, build))
+    assert build.built == 3
+    assert holds(cached("made", IDENTITY, build)) and build.built == 3
+
+
+def flip_a_byte(header: Path, pixels: Path) -> None:
+    content = bytearray(pixels.read_bytes())
+    content[BLOCK + 12345] ^= 1
+    pixels.write_bytes(content)
+
+
+def cut_pixels(header: Path, pixels: Path) -> None:
+    pixels.write_bytes(pixels.read_bytes()[:-1])
+
+
+def lose_pixels(header: Path, pixels: Path) -> None:
+    pixels.unlink()
+
+
+def cut_header(header: Path, pixels: Path) -> None:
+    header.write_text(header.read_text()[:100])
+
+
+def edit(key: str, value: Any) -> Callable[[Path, Path], None]:
+    def change(header: Path, pixels: Path) -> None:
+        header.write_text(json.dumps(json.loads(header.read_text()) | {key: value}))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (flip_a_byte, "have changed"),
+        (cut_pixels, "missing or incomplete"),
+        (lose_pixels, "missing or incomplete"),
+        (cut_header, "header is not readable"),
+        (edit("format", 99), "format 99, where this version of Kenyon writes 1"),
+        (edit("identity", {"what": "other"}), "other files"),
+        (edit("facts", None), "other files"),
+        (edit("file", 7), "header is not readable"),
+        (edit("file", "../../outside"), "missing or incomplete"),
+    ],
+)
+def test_damaged_and_foreign_ones_are_named_set_aside_and_built_anew(
+    folder: Path, spoil: Callable[[Path, Path], None], reason: str
+) -> None:
+    build, listener = Builder(), Listener()
+    cached("made", IDENTITY, build)
+    header, pixels = next(folder.glob("*.json")), next(folder.glob("*.pixels"))
+    spoil(header, pixels)
+    with reporting_to(listener):
+        assert holds(cached("made", IDENTITY, build)) and build.built == 2
+        assert holds(cached("made", IDENTITY, build)) and build.built == 2
+    [notice] = listener.notices
+    assert reason in notice and str(header) in notice and "built anew" in notice
+    assert header.with_suffix(".damaged").exists()
+
+
+def test_where_nobody_listens_a_notice_is_a_warning(folder: Path) -> None:
+    cached("made", IDENTITY, Builder())
+    next(folder.glob("*.pixels")).unlink()
+    with pytest.warns(UserWarning, match="set aside"):
+        cached("made", IDENTITY, Builder())
+
+
+def test_an_interrupted_building_leaves_nothing(folder: Path) -> None:
+    def interrupted(file: IO[bytes]) -> dict[str, Any]:
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cached("made", IDENTITY, interrupted)
+    assert list(folder.iterdir()) == []
+    assert holds(cached("made", IDENTITY, Builder()))
+
+
+def test_what_a_killed_process_left_is_swept_away_in_time(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    old, fresh = folder / "made-1.tmp", folder / "made-2.tmp"
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    os.utime(old, (0, time.time() - FORGOTTEN - 60))
+    assert holds(cached("made", IDENTITY, Builder()))
+    assert not old.exists() and fresh.exists()
+
+
+def _in_another_process(folder: Path, barrier: Any, answers: Any) -> None:
+    import kenyon.data.cache as module
+
+    module.decoded_folder = lambda: folder  # type: ignore[attr-defined]
+
+    def build(file: IO[bytes]) -> dict[str, Any]:
+        barrier.wait(20)  # all of them build at once
+        return Builder()(file)
+
+    answers.put(holds(cached("made", IDENTITY, build)))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_two_processes_may_build_at_once(folder: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(2), context.Queue()
+    workers = [context.Process(target=_in_another_process, args=(folder, barrier, answers)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    assert [answers.get(timeout=60) for _ in workers] == [True, True]
+    for worker in workers:
+        worker.join()
+    assert files(folder) == [".json", ".pixels"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "file" / "decoded")
+    with pytest.raises(DataError, match=r"cannot be kept in .*file.*XDG_CACHE_HOME"):
+        cached("made", IDENTITY, Builder())
+
+
+def test_a_full_disk_is_named(folder: Path) -> None:
+    def full(file: IO[bytes]) -> dict[str, Any]:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(DataError, match=r"No space left on device\. Make room"):
+        cached("made", IDENTITY, full)
+    assert list(folder.iterdir()) == []
+
+
+def test_no_pixels_at_all_are_no_trouble(folder: Path) -> None:
+    for _ in range(2):
+        assert len(cached("made", IDENTITY, lambda file: {}).pixels) == 0

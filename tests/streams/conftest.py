@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def decoded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where replicas are decoded to. Real files go where they go for any user, who then has them at hand."""
+    folder = tmp_path / "cache" / "decoded"
+    if request.node.get_closest_marker("realdata") is None:
+        monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: folder)
+    return folder
