@@ -137,7 +137,7 @@ class Net:
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in self._fresh_learner(key(seed, Purpose.LEARNER, source)).items():
+                for name, value in self.fresh_learner(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
             for t, count in enumerate(self.class_counts):
                 head = _seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
@@ -147,7 +147,9 @@ class Net:
                 views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
         return rows.to(self.device)
 
-    def _fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
+    def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
+        """The first weights of one learner by name, drawn from a key, on the CPU."""
+
         def build() -> nn.Module:
             module = copy.deepcopy(self.backbone).to_empty(device="cpu")
             for part in module.modules():
