@@ -27,8 +27,8 @@ def mean_activations(
     dropout: Tensor,
     windows: Tensor,
 ) -> Tensor:
-    """The mean |activation| of every node, (R, N), as in training: with dropout, and with images shown at random where
-    the stream does so, drawn from keys (R,) for each. Runs left out have 0.
+    """The mean |activation| of every node, (R, N), as in training: with dropout, and with images shown at random
+    where the stream does so, drawn from keys (R,) for each. Runs left out have 0.
 
     Run by run and layer by layer in float32, however the network is executed otherwise: it is done once a task.
     """
