@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.mechanisms.sparsity import GroupSparsity, _Sparsity, shrunk
+from kenyon.streams.views import Crop
 from kenyon.train import Interrupted, Trainer, Training
 from kenyon.train.state import load_state, save_state
 from tests.references import hand_stream, make_trainer, plain_mlp
@@ -306,6 +307,23 @@ def test_a_training_goes_on_within_a_task_and_between_tasks(training: Training, 
             assert_same(continued, run, whole, run)
     mine = hooks(whole)
     assert not mine.free.all() and (mine.importance > 0).any() and (mine.importance == 0).any()
+
+
+def test_activations_are_measured_on_images_as_training_shows_them() -> None:
+    """Every run with windows of its own, whoever is beside it."""
+    plain = [hand_stream([40, 30], seed=seed) for seed in range(2)]
+    shown = [replace(stream, augmentation=Crop(2)) for stream in plain]
+    whole, alone, still = (
+        make_trainer(method("agscl"), streams, STEP, backbone=convolutional())
+        for streams in (shown, shown[1:], plain)
+    )
+    for trainer in (whole, alone, still):
+        trainer._enter_phase()
+    found = [trainer.activations(hooks(trainer).nodes) for trainer in (whole, alone, still)]
+    assert torch.equal(found[0][1], found[1][0]) and not torch.equal(found[0][1], found[2][1])
+    for trainer in (whole, alone):
+        trainer.run()
+    assert_same(whole, 1, alone)
 
 
 def test_importance_fades_and_grows() -> None:

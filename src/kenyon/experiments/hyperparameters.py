@@ -63,7 +63,7 @@ def _agscl(lambda_sp: float, mu: float, rho: float) -> dict[str, Values]:
 
 
 HYPERPARAMETERS: dict[str, dict[str, Values]] = {
-    "digits": _family(1e6, 10, 1, (1e6, 1e-6, 0.02), (10, 1e-6, 0.02)) | _agscl(5, 0.3, 0.7),
+    "digits": _family(1e6, 10, 1, (1e6, 1e-6, 0.02), (10, 1e-6, 0.02)) | _agscl(5, 1, 0.5),
     "s-cifar-100": _family(25000, 16, 10, (10000, 1e-8, 0.01), (8, 1e-8, 0.02)) | _agscl(3200, 10, 0.3),
     "r-cifar-100": _family(25000, 4, 10, (10000, 1e-8, 0.02), (4, 1e-8, 0.02)) | _agscl(1600, 10, 0.3),
     "r-cifar-10-100": _family(25000, 4, 8, (10000, 1e-8, 0.02), (8, 1e-8, 0.02)) | _agscl(7000, 20, 0.2),
