@@ -19,7 +19,7 @@ from kenyon.importance import (
     mas_large,
 )
 from kenyon.importance import mas as mas_published
-from kenyon.mechanisms import ExpandedNetwork
+from kenyon.mechanisms import ExpandedNetwork, GroupSparsity
 from kenyon.methods.registry import Method, method
 from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection, Strength
 from kenyon.tracked import Importance
@@ -110,6 +110,12 @@ def mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "pub
 def si(lambda_sp: Strength) -> Method:
     """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
     return Method(si_importance(), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def agscl(lambda_sp: Strength, mu: Strength, rho: Strength, eta: Strength = 0.9) -> Method:
+    """AGS-CL: freeze nodes that were active, keep the others sparse, and renew a share of them after every task."""
+    return Method(mechanisms=(GroupSparsity(lambda_sp, mu, rho, eta),))
 
 
 @method

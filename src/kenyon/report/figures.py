@@ -24,6 +24,7 @@ COLOURS = {
     "ewc": "#3b75af",
     "mas": "#519e3e",
     "si": "#8d69b8",
+    "agscl": "#4fa3a5",
     "ewc-af1": "#6fa8d6",
     "ewc-af2": "#9cc4e4",
     "mas-af1": "#86c275",

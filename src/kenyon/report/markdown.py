@@ -9,7 +9,7 @@ from kenyon.experiments.results import Result
 from kenyon.report.tables import BEST, best_points, duration, pm
 
 ORDER = (
-    *("finetune", "si", "mas", "ewc", "mas-af1", "mas-af2", "ewc-af1", "ewc-af2"),
+    *("finetune", "si", "mas", "ewc", "agscl", "mas-af1", "mas-af2", "ewc-af1", "ewc-af2"),
     *("mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc", "joint"),
 )
 
