@@ -17,6 +17,7 @@ from kenyon.random import Purpose
 if TYPE_CHECKING:
     from kenyon.importance import GradientImportance
     from kenyon.nets import Net
+    from kenyon.nets.nodes import Nodes
 
 
 class Optimiser(Protocol):
@@ -67,7 +68,7 @@ class Work(Protocol):
         """How many tasks were learned before this one."""
 
     @property
-    def seeds(self) -> Sequence[int]:
+    def seeds(self) -> tuple[int, ...]:
         """Of the runs."""
 
     @property
@@ -84,6 +85,9 @@ class Work(Protocol):
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
         """Importance of `theta` for the task's training data, into `estimate`."""
+
+    def activations(self, nodes: Nodes) -> Tensor:
+        """The mean |activation| of every hidden node over the task's training data, dropout on: (R, N)."""
 
 
 class Hooks:

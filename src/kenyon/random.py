@@ -29,7 +29,7 @@ class Purpose(enum.IntEnum):
     IMPORTANCE = 6  # dropout while importance is measured
     EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2: 8 to 13 are taken
     AUGMENTATION = 14  # which window of an image is shown
-    NODES = 15
+    NODES = 15  # which nodes begin anew and with what weights; dropout while activations are measured
     COLUMN = 16  # the first weights of an active column
     MEMORY = 17  # which old samples replay keeps, and which it meets again
     MEMBER = 18  # the seed of a network that learns independently of others of its run

@@ -13,7 +13,7 @@ from kenyon.streams import Source, Stream, find_source
 from kenyon.train import Trainer, Training
 from tests.references import make_trainer
 
-HYPER = {"lambda_sp": 50.0, "lambda_af": 0.05, "gamma": 0.3, "lambda_cpr": 0.2}
+HYPER = {"lambda_sp": 50.0, "lambda_af": 0.05, "gamma": 0.3, "lambda_cpr": 0.2, "mu": 20.0, "rho": 0.5}
 SHORT = Training(epochs=2, batch=64, rate=5e-3, patience=1)
 
 

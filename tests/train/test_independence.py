@@ -14,7 +14,7 @@ from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 
 
-@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "caf-ewc", "ewc-af2", "pnc"])
+@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "caf-ewc", "ewc-af2", "pnc", "agscl"])
 def test_runs_together_equal_runs_alone(name: str) -> None:
     together = trained(name, digit_streams([3, 8]))
     for run, seed in enumerate([3, 8]):
@@ -26,7 +26,7 @@ UNEQUAL = ([90, 40], [33, 70], [64, 5])  # training samples of each task, for ea
 
 
 @pytest.mark.parametrize(
-    "name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "mas", "caf-ewc", "ewc-af2", "joint", "pnc"]
+    "name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "mas", "caf-ewc", "ewc-af2", "joint", "pnc", "agscl"]
 )
 def test_runs_of_unequal_sizes_equal_runs_alone(name: str) -> None:
     training = Training(epochs=3, batch=16, rate=5e-3, patience=1)
@@ -59,7 +59,7 @@ def convolutional() -> nn.Module:
     )
 
 
-@pytest.mark.parametrize("name", ["ewc", "caf-ewc", "ewc-af2", "pnc"])
+@pytest.mark.parametrize("name", ["ewc", "caf-ewc", "ewc-af2", "pnc", "agscl"])
 def test_cores_and_runs_beside_it_change_no_bit_of_a_run(name: str) -> None:
     """Whether one core computes or several, and which run is computed when."""
     training = Training(epochs=2, batch=48, rate=5e-3, patience=1)
@@ -97,7 +97,7 @@ def test_strengths_may_differ_between_runs() -> None:
         assert_same(both, run, alone)
 
 
-@pytest.mark.parametrize("name", ["finetune", "caf-ewc", "ewc-af2", "si"])
+@pytest.mark.parametrize("name", ["finetune", "caf-ewc", "ewc-af2", "si", "agscl"])
 def test_a_run_that_diverges_stops_and_leaves_others_alone(name: str) -> None:
     streams = digit_streams([0, 1, 2])
     poisoned = make_trainer(method(name), streams, SHORT)

@@ -2,5 +2,6 @@
 
 from kenyon.mechanisms.active_column import ActiveColumn
 from kenyon.mechanisms.expanded import ExpandedNetwork
+from kenyon.mechanisms.sparsity import GroupSparsity
 
-__all__ = ["ActiveColumn", "ExpandedNetwork"]
+__all__ = ["ActiveColumn", "ExpandedNetwork", "GroupSparsity"]

@@ -21,7 +21,7 @@ def icl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accum
 
 
 @method
-def icl_mas(lambda_sp: Strength, omega: Omega = "published", accumulate: Accumulate = "sum") -> Method:
+def icl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Independent continual learners on MAS: each with heads of its own; tests average their predictions."""
     return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True, apart=True)
 

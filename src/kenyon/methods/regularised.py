@@ -19,7 +19,7 @@ from kenyon.importance import (
     mas_large,
 )
 from kenyon.importance import mas as mas_published
-from kenyon.mechanisms import ExpandedNetwork
+from kenyon.mechanisms import ExpandedNetwork, GroupSparsity
 from kenyon.methods.registry import Method, method
 from kenyon.penalties import (
     ActiveForgetting1,
@@ -130,10 +130,16 @@ def cpr_ewc(
 
 @method
 def cpr_mas(
-    lambda_sp: Strength, lambda_cpr: Strength, omega: Omega = "published", accumulate: Accumulate = "sum"
+    lambda_sp: Strength, lambda_cpr: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
 ) -> Method:
     """MAS with less confident predictions (CPR)."""
     return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+
+
+@method
+def agscl(lambda_sp: Strength, mu: Strength, rho: Strength, eta: Strength = 0.9) -> Method:
+    """AGS-CL: freeze nodes that were active, keep the others sparse, and renew a share of them after every task."""
+    return Method(mechanisms=(GroupSparsity(lambda_sp, mu, rho, eta),))
 
 
 @method

@@ -26,6 +26,7 @@ from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
 from kenyon.nets.products import dense_layer
+from kenyon.nets.unfolded import pays, unfolded
 
 Params = dict[str, Tensor]
 
@@ -232,10 +233,12 @@ class Stacked(Sequential):
         pieces: list[Tensor | None],
     ) -> Tensor:
         """One convolution for all learners, with the bias, ReLU, pooling and dropout behind it."""
-        w, bias = (
-            params[f"{step.name}.weight"].to(x.dtype),
-            params.get(f"{step.name}.bias"),
-        )  # (K, O, I, h, w), (K, O)
+        weight, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
+        if not shared and step.site is None and pays(layer, x, self.learners):
+            x = unfolded(layer, x, weight, weight.new_zeros(weight.shape[:2]) if bias is None else bias)
+            x = x.relu() if step.relu else x
+            return F.max_pool2d(x, 2) if step.pool else x
+        w = weight.to(x.dtype)
         outputs = w.shape[0] * w.shape[1]
         kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
         x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)

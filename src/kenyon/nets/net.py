@@ -150,7 +150,7 @@ class Net:
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in fresh(self.backbone, key(seed, Purpose.LEARNER, source)).items():
+                for name, value in self.fresh_learner(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
             for t, count in enumerate(self.class_counts):
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
@@ -161,6 +161,10 @@ class Net:
         if self.columns is not None:
             self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
+
+    def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
+        """The first weights of one learner by name, drawn from a key, on the CPU."""
+        return fresh(self.backbone, seed_key)
 
     def forward(
         self,

@@ -28,6 +28,7 @@ COLOURS = {
     "cpr-ewc": "#1f4e79",
     "cpr-mas": "#2f6b22",
     "er": "#84584e",
+    "agscl": "#4fa3a5",
     "ewc-af1": "#6fa8d6",
     "ewc-af2": "#9cc4e4",
     "mas-af1": "#86c275",

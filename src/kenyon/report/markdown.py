@@ -9,20 +9,8 @@ from kenyon.experiments.results import Result
 from kenyon.report.tables import BEST, REFERENCES, best_points, duration, pm
 
 ORDER = (
-    *(
-        "finetune",
-        "si",
-        "rwalk",
-        "mas",
-        "ewc",
-        "cpr-mas",
-        "cpr-ewc",
-        "mas-af1",
-        "mas-af2",
-        "ewc-af1",
-        "ewc-af2",
-        "er",
-    ),
+    *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
+    *("mas-af1", "mas-af2", "ewc-af1", "ewc-af2", "er"),
     *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
     *("joint-caf", "joint-mcl", "joint-af1", "joint"),
 )

@@ -15,10 +15,12 @@ from kenyon.importance import GradientImportance
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
+from kenyon.nets.nodes import Nodes
 from kenyon.random import Noise, Purpose, key, shuffled
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
+from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
@@ -92,6 +94,7 @@ class Engine:
         self.stage, self.variant, self.first = stage, variant, tasks[0]
         if self.memory is not None:  # the more tasks, the larger the batches
             self.loader = self.memory.loader(self.batch, self.most, self.first)
+            self.loader.windows = self.windows
             self.captured.clear()
         self.heads.copy_(torch.tensor(tasks))
         self.samples = self.fleet.samples("train", tasks)
@@ -180,6 +183,15 @@ class Engine:
         self._seed_dropout(Purpose.IMPORTANCE, purpose)
         for _ in range(-(-loader.steps // self.at_once)):
             self.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
+
+    def activations(self, nodes: Nodes, theta: Tensor) -> Tensor:
+        """The mean |activation| of every node over the phase's training data, (R, N)."""
+        dropout, windows = (
+            self._run_keys(*words, Purpose.NODES).to(self.device)
+            for words in ((Purpose.IMPORTANCE,), (Purpose.AUGMENTATION, Purpose.IMPORTANCE))
+        )
+        with_run = (self.fleet, self.samples, self.lanes, self.live)
+        return mean_activations(nodes, theta, *with_run, dropout=dropout, windows=windows)
 
     def gradients(
         self,

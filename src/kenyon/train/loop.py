@@ -21,6 +21,7 @@ from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
+from kenyon.nets.nodes import Nodes
 from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
@@ -156,10 +157,6 @@ class Trainer:
     @property
     def stage(self) -> int:
         return self.position.phase % len(self.method.stages)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        return self.fleet.seeds
 
     @property
     def penalised(self) -> bool:
@@ -353,6 +350,10 @@ class Trainer:
         return self.engine.estimate
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.fleet.seeds
+
+    @property
     def carries(self) -> bool:
         return self.training.carry
 
@@ -372,6 +373,9 @@ class Trainer:
             self.engine.measure(importance, theta, purpose, push=push)
         else:  # another network has no penalties
             self.engine.measure(importance, theta, purpose)
+
+    def activations(self, nodes: Nodes) -> Tensor:
+        return self.engine.activations(nodes, self.theta)
 
     def _measured(self) -> list[GradientImportance]:
         """The importances that `measure` will be asked for."""
