@@ -408,3 +408,17 @@ def test_killed_and_started_again_equals_undisturbed(tmp_path: Path) -> None:
     assert all_numbers(found[0]) == all_numbers(found[1]), seed
     assert weights(tmp_path / "whole") == weights(tmp_path / "killed"), seed
     assert not list((tmp_path / "killed").rglob("state-*")), seed
+
+
+def test_results_from_before_a_setting_existed_are_known_again(tmp_path: Path) -> None:
+    """What was stored without it had its default."""
+    first = kenyon.run("digits", methods="finetune", seeds=1, out=tmp_path, fwt=False, epochs=1, tasks=1)
+    path = tmp_path / "digits" / "finetune" / "result.json"
+    stored = json.loads(path.read_text())
+    for name in ("optimiser", "momentum", "schedule", "drop_epoch", "carry", "penalties_from"):
+        del stored["config"]["training"][name]
+    path.write_text(json.dumps(stored))
+    again = kenyon.run("digits", methods="finetune", seeds=1, out=tmp_path, fwt=False, epochs=1, tasks=1)
+    assert again["finetune"].runs == first["finetune"].runs
+    with pytest.raises(ResultsError, match=r"momentum was 0\.9, now 0\.5"):
+        kenyon.run("digits", methods="finetune", out=tmp_path, fwt=False, epochs=1, tasks=1, momentum=0.5)

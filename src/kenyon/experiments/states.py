@@ -21,7 +21,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.labels import point_name
 from kenyon.experiments.results import Result
-from kenyon.experiments.store import PointFolder, flatten, method_folder
+from kenyon.experiments.store import PointFolder, method_folder, settled
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class State:
 
 def _key(config: dict[str, Any], point: dict[str, Any], seed: int) -> Hashable:
     """What makes a run that run. By value: 1000 and 1000.0 are the same setting."""
-    return point_name(point), frozenset(flatten(config).items()), seed
+    return point_name(point), frozenset(settled(config).items()), seed
 
 
 def _cell_key(cell: Cell) -> Hashable:

@@ -7,12 +7,14 @@ configuration.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import FleetOrigin, Result, Run
+from kenyon.train.regime import Training
 from kenyon.train.state import write_atomically
 
 
@@ -49,7 +51,7 @@ class PointFolder:
             self.check_same(result.config)
 
     def check_same(self, other: dict[str, Any]) -> None:
-        mine, theirs = flatten(self.point.config.as_dict()), flatten(other)
+        mine, theirs = settled(self.point.config.as_dict()), settled(other)
         if mine == theirs:
             return
         names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
@@ -75,6 +77,12 @@ class PointFolder:
                 self.point.varied,
             )
         )
+
+
+def settled(config: dict[str, Any]) -> dict[str, Any]:
+    """All settings of a configuration on one level. Those that came later than it had their present defaults."""
+    later = {f"training.{field.name}": field.default for field in fields(Training)}
+    return later | flatten(config)
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
