@@ -46,8 +46,9 @@ def evaluate_members(
     said = torch.zeros(len(fleet), width, C, device=fleet.device)  # probabilities
 
     def work(row: Runs) -> None:
-        for start in range(0, width, CHUNK):
-            some = slice(start, start + CHUNK)
+        last = width if isinstance(row, slice) else int(samples.sizes[row])
+        for start in range(0, last, CHUNK):
+            some = slice(start, min(start + CHUNK, last))
             index, member = samples.index[row, some], samples.member[row, some]
             out = net.forward(theta[row], fleet.images(row, index.contiguous()), heads, member)
             said[row, some] = out.logits.softmax(-1)
