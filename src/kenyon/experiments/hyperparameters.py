@@ -79,7 +79,7 @@ def _family(
         **({} if pnc is None else {"pnc": {"lambda_sp": pnc}}),
     }
     for method, values in family.items():
-        if fisher is not None and "ewc" in method:
+        if fisher is not None and ("ewc" in method or method == "pnc"):
             values["fisher"] = fisher
         if omega is not None and "mas" in method:
             values["omega"] = omega
