@@ -36,6 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("kenyon.streams.omniglot.CHARACTERS", OMNIGLOT_CHARACTERS)
         patch.setattr("kenyon.streams.omniglot.VERSIONS", 2)
         patch.setattr("kenyon.streams.cub.IMAGES", 1100)
+        patch.setattr("kenyon.streams.cub.SHORTER", 72)
+        patch.setattr("kenyon.streams.cub.SIDE", 64)  # windows of 224 pixels take long on a CPU
         yield folder
 
 
