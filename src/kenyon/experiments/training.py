@@ -25,6 +25,7 @@ from kenyon.train.state import load_state, save_state, write_atomically
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
 REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
+SPEED = 5e8  # bytes a second, as long as nothing has been saved yet
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,8 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
     at, epochs = trainer.position, trainer.training.epochs
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
-    due = time.monotonic() + SAVE_EVERY
+    size = sum(tensor.nbytes for tensor in trainer.tensors().values())
+    due = time.monotonic() + max(SAVE_EVERY, REST * size / SPEED)
 
     def watch(trainer: Trainer) -> bool:
         nonlocal due

@@ -131,7 +131,7 @@ class Engine:
         sizes = self.validation.valid.sum((1, 2))
 
         def work(run: Runs) -> None:
-            for step in range(self.validation.capacity):
+            for step in range(self.validation.steps):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
                 into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]

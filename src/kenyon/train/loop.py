@@ -111,7 +111,7 @@ class Trainer:
                 for hook in self.hooks:
                     hook.after_epoch()
                 if self.schedule.validates:
-                    self.engine.repeat(self._validate)
+                    self.engine.repeat(self._validate, self.engine.validation.steps)
                 self._retire_diverged()
                 at.epoch += 1
                 at.seconds += time.perf_counter() - started
