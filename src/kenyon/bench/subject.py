@@ -91,8 +91,7 @@ class Subject:
     def penalty(self, run: int) -> Tensor:
         """The parameter penalties of a run: a step takes them as forces on the weights, not as a part of its loss."""
         t = self.trainer
-        penalties = t.method.parameter_penalties if t.penalised else ()
-        return sum((p.value(t._weights())[run] for p in penalties), torch.zeros(()))
+        return sum((value[run] for value in t.objective.values()), torch.zeros(()))
 
     def estimate(self, run: int) -> dict[str, Tensor]:
         """What the last importance pass found, by name; a learner's have a leading learner axis."""

@@ -8,30 +8,26 @@ of (seed, purpose, phase, epoch, step). Nothing else decides a result.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from torch import Tensor
 
-from kenyon.forces import Force
 from kenyon.hooks import Hooks, Optimiser, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
-from kenyon.nets import Net, Outputs
-from kenyon.nets.layout import Rows
+from kenyon.nets import Net
 from kenyon.nets.nodes import Nodes
-from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
-from kenyon.train.device import Runs, on_device
+from kenyon.train.device import on_device
 from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
 from kenyon.train.evaluate import Evaluation, evaluate
-from kenyon.train.fleet import Batch
+from kenyon.train.finite import Finite
 from kenyon.train.members import evaluate_members, member_rows
+from kenyon.train.objective import Objective
 from kenyon.train.regime import Training
 from kenyon.train.schedule import choose_schedule
 from kenyon.train.sgd import Sgd
@@ -72,9 +68,8 @@ class Trainer:
         self.optimiser = self.new_optimiser(self.theta)
         self.schedule = choose_schedule(training, self.theta)
         self.rate = torch.zeros(R, device=self.device)
-        self.anchor = self._protected(
-            self.theta
-        ).clone()  # (R, Pp) what the task before left, where its importance is measured
+        # (R, Pp) what the task before left, where its importance is measured
+        self.anchor = self._protected(self.theta).clone()
         self.importance = torch.zeros_like(self.anchor)
         self.discrete = Discrete(net, self.fleet) if method.schedule == "discrete" else None
         self.hooks: list[Hooks] = [mechanism.attach(self) for mechanism in method.mechanisms]
@@ -84,10 +79,10 @@ class Trainer:
             self.hooks.append(self.tracking)
 
         # Work space: rebuilt at will, never saved.
+        state = (self.theta, self.importance, self.anchor, self.hooks)
+        self.objective = Objective(net, method, self.engine, *state)
         self.validation_loss = torch.zeros(R, device=self.device)
-        self.losses = torch.zeros(R, device=self.device)  # of the phase, added up: finite as long as each of them is
-        # Of epochs whose end the device has not confirmed: (epoch, whether each run is finite, when that is known).
-        self.reports: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()
+        self.finite = Finite(R, self.device)
 
     # ------------------------------------------------------------------ the loop
 
@@ -179,6 +174,8 @@ class Trainer:
     def _enter_phase(self) -> None:
         """Lay out the data of the phase; done anew after a restart."""
         stage = self.method.stages[self.stage]
+        self.objective.penalised = self.penalised
+        self.objective.first_task = self.task == 0 and not self.method.from_first
         variant = (self.penalised, self.task == 0, self.stage)
         self.engine.enter(self.phases[self.position.phase], stage, variant)
 
@@ -191,7 +188,7 @@ class Trainer:
             self._begin_task()
         self.rate.fill_(self.training.rate)
         self.schedule.begin(self.theta)
-        self.losses.zero_()
+        self.finite.clear()
 
     def _begin_task(self) -> None:
         if self.method.schedule == "restart":
@@ -235,19 +232,10 @@ class Trainer:
         return evaluate(self.net, self.theta, self.fleet, lanes, self.live)
 
     def _retire_diverged(self) -> None:
-        """Runs whose loss is no longer finite stop here; the others go on.
-
-        A GPU is asked about the epoch before, which it has finished: waiting for this one would leave it idle.
-        """
+        """Runs whose loss is no longer finite stop here; the others go on."""
         at = self.position
-        finite = torch.isfinite(self.losses).to("cpu", non_blocking=True)
-        self.reports.append((at.epoch, finite, _finished_event(self.device)))
-        last = at.epoch + 1 == self.training.epochs
-        while len(self.reports) > (1 if self.device.type == "cuda" and not last else 0):
-            epoch, finite, event = self.reports.popleft()
-            if event is not None:
-                event.synchronize()
-            fallen = {row // self.members for row in self.live if not finite[row]}
+        for epoch, rows in self.finite.fallen(at.epoch, last=at.epoch + 1 == self.training.epochs):
+            fallen = {row // self.members for row in rows if row in self.live}
             for run in fallen:
                 at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
@@ -262,12 +250,13 @@ class Trainer:
         """One batch of every run: gradient of loss and penalties, then the optimiser."""
         loader = self.engine.loader
         forward = self.engine.stage.forward
-        self.engine.gradients(self.theta, loader, self._training_loss, forward=forward, own=self._needs_own)
-        self.losses.add_(self.engine.loss)
+        goal = self.objective
+        self.engine.gradients(self.theta, loader, goal.of_batch, forward=forward, own=goal.needs_own)
+        self.finite.add(self.engine.loss)
         for hook in self.hooks:
             hook.before_update()
         keep = any(hook.needs_gradient for hook in self.hooks)
-        forces = self._forces(self.gradient)
+        forces = goal.forces(self.gradient)
         self.optimiser.step(self.theta, self.gradient, self.rate, loader.present(), forces, keep=keep)
         for hook in self.hooks:
             hook.after_update()
@@ -280,60 +269,14 @@ class Trainer:
         optimiser.step(theta, self.gradient, self.rate, loader.present())
         loader.step.add_(1)
 
-    @torch.no_grad()
     def _validate(self) -> None:
-        """Validation loss with penalties on weights and those on predictions that ask for it; then the schedule."""
-        self.validation_loss.zero_()
-        said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
-        self.engine.held_out_loss(self.theta, self.validation_loss, partial(self._said, said) if said else None)
-        if self.penalised:
-            weights = self._weights()
-            for penalty in self.method.parameter_penalties:
-                self.validation_loss.add_(penalty.value(weights))
-        self.losses.add_(self.validation_loss)
+        """Validation loss; then the schedule."""
+        self.objective.held_out(self.validation_loss)
+        self.finite.add(self.validation_loss)
         tired = self.schedule.follow(self.theta, self.validation_loss, self.rate)
         self.optimiser.restart(tired)
         for hook in self.hooks:
             hook.rate_dropped(tired)
-
-    # ------------------------------------------------------------------ losses
-
-    @property
-    def _needs_own(self) -> bool:
-        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
-
-    def _training_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-        loss = self.engine.sample_losses(run, row, out, batch)
-        penalties = self.method.prediction_penalties
-        return loss + self._said(penalties, run, row, out, batch.weight) if penalties else loss
-
-    def _said(
-        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
-    ) -> Tensor:
-        """Penalties on predictions, of samples that count with the given weights (..., B)."""
-        views = self.net.layout.views(row)
-        seen = Predictions(
-            log_p=out.logits.log_softmax(-1),
-            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
-            weight=weight,
-            learned={name: views[name] for name in self.net.learned},
-            first_task=self.task == 0 and not self.method.from_first,
-        )
-        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
-        return sum(values[1:], values[0])
-
-    def _forces(self, gradient: Tensor) -> list[Force]:
-        """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
-        if not self.penalised:
-            return []
-        weights = self._weights()
-        return [force for penalty in self.method.parameter_penalties for force in penalty.forces(weights, gradient)]
-
-    def _weights(self) -> Weights:
-        """What parameter penalties look at."""
-        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
-        expanded = of_hooks.get("expanded"), of_hooks.get("expanded_importance")
-        return Weights(self.net, self.theta, self.engine.heads, self.importance, self.anchor, *expanded)
 
     # ------------------------------------------------------------------ what hooks use
 
@@ -366,7 +309,7 @@ class Trainer:
         """Importance of `theta` for the phase's training data, into self.estimate."""
 
         def push(gradient: Tensor) -> None:
-            for force in self._forces(gradient):
+            for force in self.objective.forces(gradient):
                 force.add_to(gradient, theta)
 
         if theta is self.theta:
@@ -384,12 +327,3 @@ class Trainer:
 
     def _protected(self, theta: Tensor) -> Tensor:
         return theta[:, : self.net.layout.protected]
-
-
-def _finished_event(device: torch.device) -> torch.cuda.Event | None:
-    """An event behind all that was asked of a GPU so far."""
-    if device.type != "cuda":
-        return None
-    event = torch.cuda.Event()
-    event.record()
-    return event
