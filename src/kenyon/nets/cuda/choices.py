@@ -42,7 +42,7 @@ def _choose_tiling(shape: Shape) -> Tiling | None:
         each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
         warps_m, rows = shape.map // 8, 8
         warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
-    if rows < 2 or shape.map % rows:
+    if rows < 2 or shape.map % rows or rows * shape.map != 64 * warps_m:
         return None
     tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1)
     room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)

@@ -15,25 +15,26 @@ from kenyon.nets.dropout import padded
 SHARED_MEMORY = (
     227 * 1024
 )  # bytes of shared memory a block may have on Hopper; a multiprocessor has 1 KiB more for each
-IMAGE_CHANNELS = 32  # 27 neighbours of a pixel, padded
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A 3x3 convolution with padding 1 and its ReLU, of all learners."""
+    """A 3x3 convolution with padding 1 and its ReLU, if it has one, of all learners."""
 
     map: int  # height and width
     learners: int
     inputs: int  # channels of one learner
     outputs: int
     pooled: bool  # 2x2 pooling behind it
-    first: bool  # reads the images, which all learners share
+    first: bool  # reads the images, which all learners share and which have 1 or 3 colours, its inputs
     weight: int  # where its weights begin in a run's row: (K, O, I, 3, 3)
     bias: int  # (K, O)
+    relu: bool = True
 
     @property
     def channels_in(self) -> int:
-        return IMAGE_CHANNELS if self.first else padded(self.learners * self.inputs)
+        # Of images, the nine neighbours of a pixel are its channels.
+        return padded((9 if self.first else self.learners) * self.inputs)
 
     @property
     def channels_out(self) -> int:
