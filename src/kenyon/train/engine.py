@@ -40,7 +40,10 @@ class Engine:
     ) -> None:
         """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked."""
         self.net, self.device = net, net.device
-        self.fleet = Fleet(streams, net.device, net.execute.input_channels, by_reference=not net.small)
+        execute = net.execute
+        self.fleet = Fleet(
+            streams, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
+        )
         self.position = Position(diverged=[None] * len(streams))
         R, joint = len(streams), len(phases[0]) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
