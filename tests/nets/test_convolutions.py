@@ -34,6 +34,7 @@ SMALL: list[tuple[Any, ...]] = [
     (16, 5, 9, 9, True, False),
     (8, 1, 64, 64, True, False),
     (8, 3, 20, 40, False, False),
+    (16, 5, 20, 20, True, False),  # outputs in several slices, each with the inputs that it needs
     (8, 1, 64, 128, False, False),
     (32, 2, 3, 7, True, True),
     (16, 3, 1, 7, False, True),
