@@ -26,7 +26,7 @@ Build = Callable[..., Any]
 THRESHOLD, SCALE, FIRST_BYTE = 64, 256 / 192, 4096
 PROCESSORS = 2  # few, so that blocks that stay have several tiles
 
-# map, learners, inputs, outputs, pooled, first, and False where there is no ReLU
+# map, learners, inputs, outputs, pooled, first, whether there is a ReLU (True), the rows that count (all)
 SMALL: list[tuple[Any, ...]] = [
     (16, 1, 32, 32, True, False),
     (16, 5, 3, 9, False, True),
@@ -43,6 +43,9 @@ SMALL: list[tuple[Any, ...]] = [
     (8, 3, 7, 7, True, False, False),
     (8, 1, 64, 64, True, False, False),
     (8, 1, 64, 64, False, False, False),
+    (16, 3, 1, 7, False, True, True, (3, 10)),
+    (16, 2, 12, 12, False, False, True, (3, 9)),
+    (16, 2, 12, 12, True, False, True, (4, 8)),
 ]
 LARGE: list[tuple[Any, ...]] = [
     *SMALL,
@@ -54,19 +57,27 @@ LARGE: list[tuple[Any, ...]] = [
     (8, 5, 36, 36, True, False),
     (8, 10, 20, 20, True, False),
     (64, 1, 3, 32, False, True),
-    (32, 5, 1, 28, False, True),
-    (32, 5, 28, 28, True, False),
-    (16, 5, 28, 28, False, False, False),
-    (16, 5, 28, 28, True, False, False),
+    (32, 5, 1, 28, False, True, True, (3, 26)),
+    (32, 5, 28, 28, True, False, True, (4, 24)),
+    (16, 5, 28, 28, False, False, False, (3, 10)),
+    (16, 5, 28, 28, True, False, False, (4, 8)),
     (32, 1, 1, 64, False, True),
     (32, 1, 64, 64, True, False),
 ]
 
 
 def layer(
-    map: int, learners: int, inputs: int, outputs: int, pooled: bool, first: bool, relu: bool = True
+    map: int,
+    learners: int,
+    inputs: int,
+    outputs: int,
+    pooled: bool,
+    first: bool,
+    relu: bool = True,
+    rows: tuple[int, int] | None = None,
 ) -> Convolution:
-    return Convolution(map, learners, inputs, outputs, pooled, first, 0, learners * inputs * outputs * 9, relu)
+    weights = learners * inputs * outputs * 9
+    return Convolution(map, learners, inputs, outputs, pooled, first, 0, weights, relu, rows)
 
 
 class Case:
@@ -103,6 +114,9 @@ class Case:
         half = side // 2 if c.pooled else side
         self.out_shape = (runs, batch, half, half, c.channels_out)
         real = torch.randn(*self.out_shape[:-1], c.learners * c.outputs, generator=g)
+        if c.rows is not None:
+            counts = slice(*(row // 2 if c.pooled else row for row in (c.rows[0], sum(c.rows))))
+            real = torch.zeros_like(real).index_copy_(2, torch.arange(half)[counts], real[:, :, counts])
         self.gradient = F.pad(real, (0, c.channels_out - real.shape[-1])).bfloat16()
 
     def one_run(self, r: int) -> Tensor:
@@ -155,7 +169,7 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, runs: int = 2, batch: int = 3) -> None:
-    tiling, sharing = choose_tiling(Shape.forward(c), teams), choose_sharing(Shape.forward(c), c.pooled)
+    tiling, sharing = choose_tiling(Shape.forward(c), teams), choose_sharing(Shape.forward(c), c.pooled, c.rows)
     assert tiling is not None and sharing is not None
     case = Case(c, runs, batch, device)
     out = case.empty(*case.out_shape, dtype=torch.bfloat16)

@@ -60,10 +60,10 @@ def test_every_map_suits_the_kernels(side: int, pooled: list[bool]) -> None:
 @pytest.mark.parametrize(
     ("side", "layers", "expected"),
     [
-        (28, [(0, False), (0, True), (0, False), (0, True)], Frame(32, 2, 2, 4)),  # Omniglot
-        (32, [(1, False), (1, True)] * 3, Frame(32, 0, 0, 4)),  # CIFAR
-        (32, [(0, False)], Frame(32, 0, 1, 30)),  # the border is lost anyway
-        (32, [(0, True)], Frame(64, 1, 1, 15)),
+        (28, [(0, False), (0, True)] * 2, Frame(32, 2, 2, 4, ((3, 26), (4, 24), (3, 10), (4, 8)))),  # Omniglot
+        (32, [(1, False), (1, True)] * 2, Frame(32, 0, 0, 8, ((0, 32), (0, 32), (0, 16), (0, 16)))),
+        (32, [(0, False)], Frame(32, 0, 1, 30, ((1, 30),))),  # the border is lost anyway
+        (32, [(0, True)], Frame(64, 1, 1, 15, ((2, 30),))),
         (30, [(1, False)], None),  # a larger frame would not be empty behind the first layer
         (16, [(1, False), (0, False)], None),
         (65, [(0, False)], None),

@@ -13,7 +13,7 @@ from kenyon.importance import fisher_published
 from kenyon.methods import METHODS
 from kenyon.nets import Net
 from kenyon.nets.execution import Sequential
-from kenyon.nets.frame import Frame
+from kenyon.nets.frame import frame_of
 from kenyon.nets.tiled import Tiled, plan_stages
 from kenyon.random import Purpose
 from kenyon.streams.source import Group, Source
@@ -116,7 +116,9 @@ def test_training_together_follows_training_one_after_another(shape: tuple[int, 
 
 def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
     streams = trainer(FRAMED, together=False).engine.fleet.streams
-    plain, framed = (Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, Frame(16, 1, 2, 3)))
+    plain, framed = (
+        Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, frame_of(12, [(0, True), (0, False)]))
+    )
     pool, image = framed.pools[0], streams[0].pool[3]
     assert isinstance(pool, Tensor) and isinstance(image, Tensor)
     assert pool.shape[1:] == (16, 16, 4)

@@ -22,6 +22,7 @@ class Frame:
     offset: int  # of the image in it, from above and from the left
     first: int  # row and column of the last map that is right ...
     size: int  # ... and how many are
+    rows: tuple[tuple[int, int], ...]  # the same of what each convolution leaves, before pooling
 
 
 def frame_of(side: int, layers: Sequence[tuple[int, bool]]) -> Frame | None:
@@ -42,14 +43,15 @@ def frame_of(side: int, layers: Sequence[tuple[int, bool]]) -> Frame | None:
 
 def _laid(side: int, wide: int, offset: int, layers: Sequence[tuple[int, bool]]) -> Frame | None:
     """None where a map's side does not suit the kernels, or a pooling other windows."""
-    map, first, size = wide, offset, side
+    map, first, size, rows = wide, offset, side, []
     for padding, pooled in layers:
         if map % MULTIPLE:
             return None
         if padding == 0:
             first, size = first + 1, size - 2
+        rows.append((first, size))
         if pooled:
             if first % 2:
                 return None
             map, first, size = map // 2, first // 2, size // 2
-    return Frame(wide, offset, first, size) if size > 0 else None
+    return Frame(wide, offset, first, size, tuple(rows)) if size > 0 else None

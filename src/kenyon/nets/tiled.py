@@ -58,7 +58,7 @@ def plan_stages(
         return None
     side = frame.side
     layers: list[tuple[Convolution, DropoutSite | None]] = []
-    for step, convolution in _convolutions(steps):
+    for (step, convolution), rows in zip(_convolutions(steps), frame.rows, strict=True):
         if step.site is not None and convolution.padding == (0, 0):
             return None  # the kernels would draw for the whole map
         weight, bias = layout.segments[f"{step.name}.weight"], layout.segments[f"{step.name}.bias"]
@@ -72,6 +72,7 @@ def plan_stages(
             weight.start,
             bias.start,
             step.relu,
+            rows,
         )
         layers.append((layer, step.site))
         side = side // 2 if step.pool else side

@@ -49,7 +49,8 @@ def _choose_tiling(shape: Shape) -> Tiling | None:
     return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
 
 
-def choose_sharing(shape: Shape, pooled: bool) -> Sharing | None:
+def choose_sharing(shape: Shape, pooled: bool, lines: tuple[int, int] | None = None) -> Sharing | None:
+    """`lines`: the first row of the output that has a gradient, and how many have; None: all."""
     best: tuple[float, Sharing] | None = None
     side = 3 if shape.taps == 9 else 1
     inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
@@ -59,7 +60,7 @@ def choose_sharing(shape: Shape, pooled: bool) -> Sharing | None:
             sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
             if sums > 30:
                 continue
-            for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums):
+            for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums, lines):
                 cost = _cost(sharing, sizes)
                 if best is None or cost < best[0]:
                     best = cost, sharing
@@ -76,7 +77,13 @@ def _group_sizes(shape: Shape, inputs_each: int, outputs_each: int) -> list[int]
 
 
 def sharings(
-    shape: Shape, pooled: bool, inputs_each: int, outputs_each: int, all_groups: int, sums: int
+    shape: Shape,
+    pooled: bool,
+    inputs_each: int,
+    outputs_each: int,
+    all_groups: int,
+    sums: int,
+    lines: tuple[int, int] | None = None,
 ) -> Iterator[Sharing]:
     side = 3 if shape.taps == 9 else 1
     across = shape.channels_out // 8 // outputs_each
@@ -88,7 +95,10 @@ def sharings(
         rows, images = tile_of(pixels, shape.map)
         if rows < 2 or rows % 2 or shape.map % rows:
             continue
-        sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1, stages, pooled)
+        top, down = _tiles(rows, shape.map, lines)
+        sharing = Sharing(
+            shape, rows, images, inputs_each, outputs_each, groups, splits, 1, top, down, stages, pooled
+        )
         resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
         if resident:
             yield replace(sharing, resident=resident)
@@ -107,7 +117,14 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     if sharing.stages == 2:  # it comes while another is multiplied
         tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
-    return (max(products, matrices) + tile) * (1 + 4 / warps) + wait
+    return ((max(products, matrices) + tile) * (1 + 4 / warps) + wait) * (sharing.down * sharing.rows / s.map)
+
+
+def _tiles(rows: int, map: int, lines: tuple[int, int] | None) -> tuple[int, int]:
+    """Where tiles of so many rows begin, at an even row, and how many there are."""
+    first, count = lines or (0, map)
+    down = -(-(first % 2 + count) // rows)
+    return min(first // 2 * 2, map - down * rows), down
 
 
 def _divisors(number: int, most: int) -> list[int]:

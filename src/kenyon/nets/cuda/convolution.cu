@@ -16,10 +16,16 @@
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
 // TAPS       9, or 1 for the first layer, whose 9 or 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
+// TOP, TILES_DOWN   where not all rows count: at which tiles begin, and how many there are below one another
 // THREADS    that share a tile
 // SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
 //            3 masked where `mask` is not positive, 4 bias, 5 bias + 2x2 maximum + dropout
+
+#ifndef TOP
+#define TOP 0
+#define TILES_DOWN (MAP / ROWS)
+#endif
 
 typedef unsigned char u8;
 typedef unsigned short bf16;
@@ -126,7 +132,6 @@ __device__ constexpr bool used(int k, int n) {
 constexpr int SIDE = TAPS == 9 ? 3 : 1, BORDER = SIDE - 1;
 constexpr int PITCH = MAP + BORDER, TALL = ROWS + BORDER;
 constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * MAP;
-constexpr int TILES_DOWN = MAP / ROWS;
 constexpr int HALF = MAP / 2;
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
@@ -147,7 +152,7 @@ struct Source {
 
 struct Place { int run, image, row; };  // of a tile's first pixel
 
-DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, tile % TILES_DOWN * ROWS}; }
+DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, TOP + tile % TILES_DOWN * ROWS}; }
 
 DEVICE void store8(void* to, const Vec8& v) { *(Vec8*)to = v; }
 DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }

@@ -30,6 +30,7 @@ class Convolution:
     weight: int  # where its weights begin in a run's row: (K, O, I, 3, 3)
     bias: int  # (K, O)
     relu: bool = True
+    rows: tuple[int, int] | None = None  # of its output that count: the first, and how many. None: all
 
     @property
     def channels_in(self) -> int:
@@ -212,6 +213,8 @@ class Sharing:
     groups: int
     splits: int
     resident: int
+    top: int  # row at which tiles begin: above it and below them there is no gradient
+    down: int  # tiles of an image
     stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
     pooled: bool  # gradients come from behind 2x2 pooling
 
@@ -236,7 +239,7 @@ class Sharing:
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def tiles(self, batch: int) -> int:
-        return -(-batch // self.images) * (self.shape.map // self.rows)
+        return -(-batch // self.images) * self.down
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
         """How many blocks of threads share the tiles of one run and slice: together they fill the device once."""
@@ -261,6 +264,7 @@ class Sharing:
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
             "STAGES": self.stages,
+            **({"TOP": self.top, "TILES_DOWN": self.down} if self.down < self.shape.map // self.rows else {}),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
