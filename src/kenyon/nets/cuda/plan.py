@@ -114,6 +114,8 @@ class Tiling:
     patches_each: int
     blocks_each: int
     resident: int
+    top: int  # row at which tiles begin: those above it and below the last tile do not count
+    down: int  # tiles of an image
 
     @property
     def parts(self) -> int:
@@ -129,8 +131,7 @@ class Tiling:
         return max(self.shape.tile_bytes(self.rows, self.images), out)
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        tiles = -(-batch // self.images) * (self.shape.map // self.rows)
-        return tiles, self.parts // self.warps_n, runs
+        return -(-batch // self.images) * self.down, self.parts // self.warps_n, runs
 
     @property
     def macros(self) -> dict[str, int]:
@@ -144,6 +145,7 @@ class Tiling:
             "PATCHES_EACH": self.patches_each,
             "BLOCKS_EACH": self.blocks_each,
             "RESIDENT": self.resident,
+            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
@@ -166,6 +168,8 @@ class DenseTiling:
     shape: Shape
     slice: int
     teams: int
+    top: int
+    down: int
 
     @property
     def threads(self) -> int:
@@ -181,7 +185,7 @@ class DenseTiling:
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
         """Blocks stay for all tiles: together they fill the device once."""
         slices = self.shape.channels_out // self.slice
-        tiles = batch * (self.shape.map // self.rows)
+        tiles = batch * self.down
         return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
 
     @property
@@ -193,7 +197,14 @@ class DenseTiling:
             "THREADS": 128,
             "SLICE": self.slice,
             "TEAMS": self.teams,
+            **rows_macros(self),
         }
+
+
+def rows_macros(division: Tiling | DenseTiling | Sharing) -> dict[str, int]:
+    """None where all rows count."""
+    every = division.shape.map // division.rows
+    return {"TOP": division.top, "TILES_DOWN": division.down} if division.down < every else {}
 
 
 def tile_of(pixels: int, side: int) -> tuple[int, int]:
@@ -264,7 +275,7 @@ class Sharing:
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
             "STAGES": self.stages,
-            **({"TOP": self.top, "TILES_DOWN": self.down} if self.down < self.shape.map // self.rows else {}),
+            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:

@@ -73,11 +73,26 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     *(uint2*)(to.code + offset) = both;
 }
 
+// Rows of the result that do not count are zero, so that no nan of theirs meets a gradient of zero: those above the
+// first tile and below the last.
+template <int C> DEVICE void clear_rows(Place at, int first, const Target& to, int batch) {
+    constexpr int END = TOP + TILES_DOWN * ROWS, SHARE = POOL ? 2 : 1, WIDE = MAP / SHARE;
+    static_assert(IMAGES == 1 || (TOP == 0 && END == MAP), "tiles of several images have all rows");
+    const Walk<C> walk;
+    bf16* image = to.data + (i64)(at.run * batch + at.image) * (WIDE * WIDE * CO) + first + walk.chunk * 8;
+    if (TOP > 0 && at.row == TOP)
+        for (int i = walk.first; i < TOP / SHARE * WIDE; i += walk.stride) store8(image + i * CO, Vec8{});
+    if (END < MAP && at.row + ROWS == END)
+        for (int i = END / SHARE * WIDE + walk.first; i < WIDE * WIDE; i += walk.stride)
+            store8(image + i * CO, Vec8{});
+}
+
 // The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
 template <int C> DEVICE void leave(const char* tile, Place at, int first, const Target& to, int batch) {
     constexpr int STRIDE = stride_of(C);
     const Walk<C> walk;
     const int channel = first + walk.chunk * 8;
+    if constexpr (TILES_DOWN * ROWS < MAP) clear_rows<C>(at, first, to, batch);
     if constexpr (POOL) {
         const u32 key = to.threshold ? to.first[at.run] : 0, second = to.threshold ? to.second[at.run] : 0;
         for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {

@@ -39,7 +39,8 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
     stages = []
     for layer, site in layers:
         shape = Shape.forward(layer)
-        tiling, sharing = choose_tiling(shape, teams), choose_sharing(shape, layer.pooled, layer.rows)
+        tiling = choose_tiling(shape, teams, layer.rows)
+        sharing = choose_sharing(shape, layer.pooled, layer.rows)
         backward = None if layer.first else choose_tiling(Shape.backward(layer), teams)
         if tiling is None or sharing is None or (backward is None and not layer.first):
             return None
