@@ -175,10 +175,11 @@ def make_trainer(
     learners: int | None = None,
 ) -> Trainer:
     """A fleet of small networks on a CPU, put together from the library's parts."""
-    K = learners or (3 if method.multi else 1)
+    several = learners or (3 if method.multi else 1)
+    K, members = (1, several) if method.apart else (several, 1)
     module = backbone or digits_mlp(width)
     shape, counts = streams[0].input_shape, streams[0].class_counts
     bare = Net(module, shape, counts, learners=K)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
     net = Net(module, shape, counts, learners=K, learned=learned, active_column=method.active_column)
-    return Trainer(net, streams, method, training)
+    return Trainer(net, streams, method, training, members=members)

@@ -13,9 +13,19 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads", "strengths"}
 DATA = BASE | {"data", "streams"}
-PARTS = {"nets", "importance", "hooks", "tracked", "stages", "penalties", "mechanisms"}  # that methods are made of
+PARTS = {
+    "nets",
+    "importance",
+    "hooks",
+    "tracked",
+    "stages",
+    "replay",
+    "predictions",
+    "penalties",
+    "mechanisms",
+}  # that methods are made of
 ALLOWED = {
     "errors": set(),
     "version": set(),
@@ -33,7 +43,10 @@ ALLOWED = {
     "hooks": BASE | {"nets", "importance"},
     "tracked": BASE | {"nets", "importance", "hooks"},
     "stages": BASE | {"nets", "importance"},
-    "penalties": BASE | {"nets"},
+    "strengths": {"errors"},
+    "replay": {"errors"},
+    "predictions": BASE | {"nets"},
+    "penalties": BASE | {"nets", "predictions"},
     "mechanisms": BASE | PARTS - {"mechanisms"},
     "methods": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},

@@ -56,6 +56,10 @@ class Work(Protocol):
         """(R, P) of the step at hand; penalties on weights included where a hook `needs_gradient`."""
 
     @property
+    def present(self) -> Tensor:
+        """(R,) 1 for runs that have a batch in the step at hand; the others stay put."""
+
+    @property
     def estimate(self) -> Tensor:
         """(R, Pp) what `measure` found."""
 

@@ -17,14 +17,15 @@ that are measured along the way instead, from every step, are in `tracked`.
 
 Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
 tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
-(online EWC).
+(online EWC). "last" keeps what was measured last alone, for importances that look back on the tasks before by
+themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -33,7 +34,7 @@ from kenyon.errors import ConfigError
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets.net import NO_CLASS
 
-Accumulate = Literal["average", "sum"]
+Accumulate = Literal["average", "sum", "last"]
 Merge = Accumulate | float
 # (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
 Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -62,10 +63,7 @@ class GradientImportance:
     penalised: bool = False  # the gradient is that of the objective and of the penalties on weights
 
     def __post_init__(self) -> None:
-        if isinstance(self.accumulate, float) and not 0 <= self.accumulate <= 1:
-            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {self.accumulate}.")
-        if isinstance(self.accumulate, str) and self.accumulate not in ("average", "sum"):
-            raise ConfigError(f"accumulate must be 'average' or 'sum', not '{self.accumulate}'.")
+        _check(self.accumulate)
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
@@ -97,10 +95,17 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
 
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
+    _check(how)
     if isinstance(how, float):
         return how * old + new
     if how == "sum":
         return old + new
-    if how == "average":
-        return (new + tasks_before * old) / (tasks_before + 1)
-    raise ConfigError(f"accumulate must be 'average' or 'sum', not '{how}'.")
+    return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
+
+
+def _check(how: Merge) -> None:
+    if isinstance(how, float):
+        if not 0 <= how <= 1:
+            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")
+    elif how not in get_args(Accumulate):
+        raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")

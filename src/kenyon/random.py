@@ -31,6 +31,8 @@ class Purpose(enum.IntEnum):
     AUGMENTATION = 14  # which window of an image is shown
     NODES = 15  # which nodes begin anew and with what weights; dropout while activations are measured
     COLUMN = 16  # the first weights of an active column
+    MEMORY = 17  # which old samples replay keeps, and which it meets again
+    MEMBER = 18  # the seed of a network that learns independently of others of its run
 
 
 def key(*words: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from kenyon.errors import ConfigError
 from kenyon.hooks import Tracking, Work
 from kenyon.importance import Accumulate, GradientImportance
 
@@ -23,11 +25,33 @@ class PathImportance:
         return _Path(work, self.damping)
 
 
-class _Path(Tracking):
+class _Steps(Tracking):
+    """What the weights were before the step at hand, and how the step changed them."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.before = torch.zeros_like(work.anchor)  # (R, Pp)
+
+    def before_update(self) -> None:
+        self.before.copy_(self._protected(self.work.theta))
+
+    @property
+    def change(self) -> Tensor:
+        return self._protected(self.work.theta) - self.before
+
+    @property
+    def gradient(self) -> Tensor:
+        return self._protected(self.work.gradient)
+
+    def _protected(self, rows: Tensor) -> Tensor:
+        return rows[:, : self.before.shape[1]]
+
+
+class _Path(_Steps):
     def __init__(self, work: Work, damping: float) -> None:
-        self.work, self.damping = work, damping
+        super().__init__(work)
+        self.damping = damping
         self.path = torch.zeros_like(work.anchor)  # (R, Pp)
-        self.before = torch.zeros_like(work.anchor)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"path": self.path}
@@ -35,24 +59,80 @@ class _Path(Tracking):
     def begin_task(self) -> None:
         self.path.zero_()
 
-    def before_update(self) -> None:
-        self.before.copy_(self._protected(self.work.theta))
-
     def after_update(self) -> None:
-        change = self._protected(self.work.theta) - self.before
-        self.path.addcmul_(self._protected(self.work.gradient), change, value=-1)
+        self.path.addcmul_(self.gradient, self.change, value=-1)
 
     def estimate(self) -> Tensor:
         change = self._protected(self.work.theta) - self.work.anchor
         return self.path / (change.square() + self.damping)
 
-    def _protected(self, rows: Tensor) -> Tensor:
-        return rows[:, : self.path.shape[1]]
+
+@dataclass(frozen=True)
+class WalkImportance:
+    """Riemannian walk (RWalk): a Fisher information that is averaged over steps, and a score of the path.
+
+    Every step with gradient g (of the whole loss) and change d of the weights moves
+        F <- alpha g^2 + (1 - alpha) F    and    s <- s - g d / (F d^2 / 2 + damping):
+    how much the loss fell for the distance walked, where the Fisher information measures distances. Both go on from
+    task to task; the score is halved when a task ends.
+
+    published: importance F + s, as the baselines of this line of work have it, with alpha = 0.9. They count
+               the return to the best weights at a task's end as part of the next step; here a step is a step.
+    paper:     each scaled to [0, 1] over all weights, and scores below 0 count as 0 (Chaudhry et al. 2018).
+    """
+
+    name: str = "rwalk"
+    form: Literal["published", "paper"] = "published"
+    alpha: float = 0.9
+    damping: float = 0.01
+    accumulate: Accumulate = "last"
+
+    def __post_init__(self) -> None:
+        if self.form not in ("published", "paper"):
+            raise ConfigError(f"form must be published or paper, not '{self.form}'.")
+
+    def track(self, work: Work) -> Tracking:
+        return _Walk(work, self)
+
+
+class _Walk(_Steps):
+    def __init__(self, work: Work, how: WalkImportance) -> None:
+        super().__init__(work)
+        self.how = how
+        self.fisher, self.score = (torch.zeros_like(work.anchor) for _ in range(2))  # (R, Pp)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"walk_fisher": self.fisher, "walk_score": self.score}
+
+    def begin_task(self) -> None:
+        self.score.mul_(0.5)
+
+    def after_update(self) -> None:
+        gradient, change = self.gradient, self.change
+        # A run without a batch has no gradient of its own: its Fisher information stays, and so do its weights.
+        self.fisher.lerp_(gradient.square(), (self.how.alpha * self.work.present).unsqueeze(1))
+        distance = (self.fisher * change.square()).mul_(0.5).add_(self.how.damping)
+        self.score.sub_(gradient.mul(change).div_(distance))
+
+    def estimate(self) -> Tensor:
+        if self.how.form == "published":
+            return self.fisher + 0.5 * self.score
+        return _scaled(self.fisher) + _scaled(self.score.clamp(min=0))
+
+
+def _scaled(rows: Tensor) -> Tensor:
+    """Rows (R, Pp), each by its largest number; a row of zeros stays."""
+    most = rows.amax(1, keepdim=True)
+    return rows / torch.where(most > 0, most, torch.ones_like(most))
 
 
 def si() -> PathImportance:
     return PathImportance()
 
 
-TrackedImportance = PathImportance
+def rwalk(form: Literal["published", "paper"] = "published") -> WalkImportance:
+    return WalkImportance(form=form)
+
+
+TrackedImportance = PathImportance | WalkImportance
 Importance = GradientImportance | TrackedImportance

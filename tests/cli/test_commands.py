@@ -83,6 +83,27 @@ def test_list_and_show(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     assert json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]["ewc"]
 
 
+def test_learners_is_short_for_a_setting(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    words = ["run", "-m", "caf-ewc,icl-ewc,ewc", "--seeds", 1, *SMALL]
+    said = kenyon(*words, "--learners", 3, "--out", tmp_path / "one")
+    assert said.code == 0, said.err
+    for name, expected in (("caf-ewc", (3, 5)), ("icl-ewc", (3, 5)), ("ewc", (1, 16))):
+        config = json.loads((tmp_path / "one/digits" / name / "result.json").read_text())["config"]
+        assert (config["architecture"]["learners"], config["architecture"]["width"]) == expected
+    said = kenyon("run", "-m", "mcl-ewc", "--learners", "2,3", "--seeds", 1, "--out", tmp_path / "grid", *SMALL)
+    assert "mcl-ewc[learners=2]" in said.out and "mcl-ewc[learners=3]" in said.out
+
+
+def test_replay_says_that_it_keeps_old_samples(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    methods = json.loads(kenyon("list", "methods", "--json").out)["methods"]
+    assert [m["name"] for m in methods if m["keeps_samples"]] == ["er"]
+    assert "keep old samples" in next(m["about"] for m in methods if m["name"] == "er")
+    said = kenyon("run", "-m", "er,ewc", "--seeds", 1, "--out", tmp_path, "--set", "memory=3", *SMALL)
+    told = " ".join(said.out.split())  # a caption is as wide as its table
+    assert "er keeps 3 old samples of every class" in told and "ewc keeps" not in told
+    assert json.loads((tmp_path / "digits/er/result.json").read_text())["config"]["hyper"]["memory"] == 3
+
+
 def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     write_cifar_100(tmp_path)
     said = kenyon("data", "list", "--data", tmp_path)
@@ -110,6 +131,13 @@ def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp
         (["run", "-m", "ewc", "--set", "lambda_sp"], "name=value"),
         (["run", "-m", "ewc", "--set", "gamma=1"], "gamma"),
         (["run", "-m", "caf-ewc", "--set", "learners=0"], "learners"),
+        (["run", "-m", "caf-ewc", "--learners", "0"], "learners"),
+        (["run", "-m", "caf-ewc", "--learners", "many"], "learners"),
+        (["run", "-m", "caf-ewc", "--learners", "3", "--set", "learners=4"], "twice"),
+        (["run", "-m", "ewc", "--learners", "3"], "ewc has one"),
+        (["run", "-m", "icl-ewc", "--set", "diversity=low"], "diversity"),
+        (["run", "-m", "er", "--set", "memory=0"], "memory"),
+        (["run", "-m", "rwalk", "--set", "rwalk_form=third"], "third"),
         (["run", "-m", "caf-ewc", "--set", "diversity=huge"], "diversity"),
         (["run", "-m", "caf-ewc", "--set", "fisher=guess"], "fisher"),
         (["run", "--set", "validation=0"], "validation"),

@@ -51,6 +51,20 @@ def states(out: Path) -> list[Path]:
 # ---------------------------------------------------------------------- interruptions
 
 
+def test_a_runs_members_stay_together(tmp_path: Path) -> None:
+    """Independent learners of runs with their own strengths: in one fleet, split, and interrupted in between."""
+    given: dict[str, Any] = GRID | {"learners": 2}
+    whole = digits(tmp_path / "whole", ["icl-ewc"], **given)
+    assert len(set(all_numbers(whole).values())) > 1
+    out = tmp_path / "pieces"
+    with pytest.raises(Interrupted):
+        digits(out, ["icl-ewc"], fleet=4, stop=stop_after(4), **given)
+    counter = Counter()
+    again = digits(out, ["icl-ewc"], fleet=1, progress=counter, **given)
+    assert all_numbers(again) == all_numbers(whole) and weights(out) == weights(tmp_path / "whole")
+    assert [len(cells) for cells in counter.cells] == [1] * 6 and counter.fleets[0][2] > 0
+
+
 @pytest.mark.parametrize("calls", [0, 2, 5])
 def test_a_fleet_of_several_points_goes_on(calls: int, tmp_path: Path, check: Any) -> None:
     with pytest.raises(Interrupted):
@@ -215,8 +229,8 @@ def full_device(monkeypatch: pytest.MonkeyPatch, room: int, moment: tuple[int, i
     failed: list[Any] = []
 
     class Small(Trainer):
-        def __init__(self, net: Any, streams: Any, *more: Any) -> None:
-            super().__init__(net, streams, *more)
+        def __init__(self, net: Any, streams: Any, *more: Any, **options: Any) -> None:
+            super().__init__(net, streams, *more, **options)
             assert all(trainer() is None for trainer in failed), "a failed trainer is still in memory"
             self._note_failure(None)
 
@@ -248,6 +262,15 @@ def test_a_fleet_that_does_not_fit_is_halved(
     # What was saved before is kept: the halves begin where the whole broke off.
     assert [len(fleet[1]) for fleet in counter.fleets][-4:] == [1, 2, 1, 2]
     assert done == ([5] * 4 if saving and moment == (1, 2) else [0] * 4)
+
+
+def test_independent_learners_are_split_by_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = GRID | {"learners": 2}
+    whole = digits(tmp_path / "whole", ["icl-ewc"], **given)
+    full_device(monkeypatch, 5, (0, 1))  # rows: two runs of two, not two and a half
+    counter = Counter()
+    assert all_numbers(digits(tmp_path / "split", ["icl-ewc"], progress=counter, **given)) == all_numbers(whole)
+    assert counter.splits == [(6, 3), (3, 2)] and len(counter.fleets[-1][1]) == 2
 
 
 def test_the_size_that_fits_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

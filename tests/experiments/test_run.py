@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 import kenyon
 from kenyon.cli.show import load_results
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 from kenyon.experiments.benchmarks import BENCHMARKS
 from kenyon.experiments.config import configure
+from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan, run
 from kenyon.methods import METHODS, find_method
@@ -39,10 +41,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ---------------------------------------------------------------------- everything runs
 
 
-@pytest.mark.parametrize("benchmark_name", BENCHMARKS)
+# Those whose networks are small enough to train here; of the others there are no small replicas in `data`.
+SMALL_BENCHMARKS = ("digits", "r-cifar-100", "s-cifar-100", "r-cifar-10-100")
+
+
+@pytest.mark.parametrize("benchmark_name", SMALL_BENCHMARKS)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data: Path, tmp_path: Path) -> None:
-    multi = find_method(method).multi
+    spec = find_method(method)
+    multi = spec.multi
     width = 2 if benchmark_name == "digits" else 1
     overrides = SMALL | strengths_of([method]) | {"width": width} | ({"learners": 2} if multi else {})
     p = plan(
@@ -52,7 +59,7 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
     assert list(results) == [method]
     result = results[method]
     assert [r.seed for r in result.runs] == [0, 1]
-    phases = 1 if method == "joint" else 2
+    phases = 1 if spec.schedule == "joint" else 2
     classes = BENCHMARKS[benchmark_name].source.class_counts[0]
     for r in result.runs:
         assert r.diverged is None and len(r.tasks) == 2
@@ -61,7 +68,13 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
             assert len(row) == 2 and all(0 <= a <= 100 for a in row)
         assert len(r.own_accuracy) == 2 and all(len(own) == (2 if multi else 1) for own in r.own_accuracy)
         assert all(math.isnan(c) != multi for c in (*r.cosine, *r.euclidean))
-    assert result.parameters == configured_parameters(benchmark_name, 2 if multi else 1, classes, width)
+    learners = 2 if multi or spec.schedule == "discrete" else 1  # of the two tasks each has one
+    expected = configured_parameters(benchmark_name, learners, classes, width, heads=2 if spec.apart else 1)
+    assert result.parameters == expected
+    saved = load_file(tmp_path / benchmark_name / method / "weights-1.safetensors")
+    if method != "pnc":  # whose active column is saved too
+        counted = (tensor.numel() for name, tensor in saved.items() if name not in ("af1", "afs"))
+        assert sum(counted) == expected  # all of them, and nothing else
     assert result.benchmark == benchmark_name and result.method == method
     folder = tmp_path / benchmark_name / method
     names = sorted(path.name for path in folder.iterdir())
@@ -72,11 +85,11 @@ def test_every_method_on_every_benchmark(benchmark_name: str, method: str, data:
     assert again.fleets == []
 
 
-def configured_parameters(name: str, K: int, classes: int, w: int) -> int:
+def configured_parameters(name: str, K: int, classes: int, w: int, heads: int = 1) -> int:
     if name == "digits":
-        return K * (64 * w + w + w * 128 + 128) + 2 * 129 * classes
+        return K * (64 * w + w + w * 128 + 128) + heads * 2 * 129 * classes
     pairs = [(3, w), (w, w), (w, 2 * w), (2 * w, 2 * w), (2 * w, 4 * w), (4 * w, 4 * w)]
-    return K * (sum(9 * i * o + o for i, o in pairs) + 64 * w * 256 + 256) + 2 * 257 * classes
+    return K * (sum(9 * i * o + o for i, o in pairs) + 64 * w * 256 + 256) + heads * 2 * 257 * classes
 
 
 @pytest.mark.parametrize("name", ["r-cifar-100", "s-cifar-100", "r-cifar-10-100"])
@@ -84,10 +97,33 @@ def configured_parameters(name: str, K: int, classes: int, w: int) -> int:
 def test_published_configurations_are_complete(name: str, method: str) -> None:
     config = configure(name, method)
     assert config.training.epochs == 100 and config.training.batch == 256 and config.training.rate == 1e-3
-    assert (config.architecture.learners, config.architecture.width) == (
-        (5, 9) if find_method(method).multi else (1, 32)
-    )
+    expected = (5, 9) if find_method(method).multi else (1, 2 if method == "discrete" else 32)
+    assert (config.architecture.learners, config.architecture.width) == expected
     assert set(find_method(method).required) <= set(config.hyper)
+
+
+def test_widths_keep_the_parameters_of_the_single_learner() -> None:
+    """Supplementary Table 5 has 3 to 8 learners. By hand, of the CIFAR network with 20 heads."""
+
+    def parameters(K: int, nc: int) -> int:
+        pairs = [(3, nc), (nc, nc), (nc, 2 * nc), (2 * nc, 2 * nc), (2 * nc, 4 * nc), (4 * nc, 4 * nc)]
+        return K * (sum(9 * i * o + o for i, o in pairs) + 64 * nc * 256 + 256) + 20 * 5 * 257
+
+    assert parameters(1, 32) == 837_252
+    for K, width in ((3, 13), (4, 10), (5, 9), (6, 7), (7, 6), (8, 6)):
+        assert configure("r-cifar-100", "caf-ewc", overrides={"learners": K}).architecture.width == width
+        assert configure("r-cifar-100", "icl-mas", overrides={"learners": K}).architecture.width == width
+        off = {w: abs(parameters(K, w) - 837_252) for w in range(1, 33)}
+        assert min(off, key=lambda w: off[w]) == width
+    off = {w: abs(parameters(20, w) - 837_252) for w in range(1, 33)}  # a learner a task
+    assert configure("r-cifar-100", "discrete").architecture.width == min(off, key=lambda w: off[w]) == 2
+
+
+@pytest.mark.parametrize("name", HYPERPARAMETERS)
+def test_every_value_belongs_to_a_setting_of_a_method(name: str) -> None:
+    for method, values in HYPERPARAMETERS[name].items():
+        assert set(find_method(method).required) <= set(values) <= set(find_method(method).hyperparameters)
+        find_method(method)(values)
 
 
 # ---------------------------------------------------------------------- what is there is kept
@@ -258,11 +294,26 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- interruptions
 
 
-@pytest.mark.parametrize("method", ["ewc", "si", "caf-ewc", "ewc-af2", "random-init", "pnc"])
+INTERRUPTED = [
+    "ewc",
+    "si",
+    "rwalk",
+    "caf-ewc",
+    "ewc-af2",
+    "random-init",
+    "pnc",
+    "er",
+    "icl-ewc",
+    "discrete",
+    "joint-caf",
+]
+
+
+@pytest.mark.parametrize("method", INTERRUPTED)
 def test_interrupted_and_run_again_equals_uninterrupted(method: str, tmp_path: Path) -> None:
     more = {"epochs": 2, "batch": 64, **({"learners": 2} if find_method(method).multi else {})}
     whole = digits(tmp_path / "whole", [method], **more)[method]
-    for calls in (1, 4):
+    for calls in (0, 1) if method == "joint-caf" else (1, 4):  # joint training has one phase
         out, counter = tmp_path / str(calls), Counter()
         with pytest.raises(Interrupted):
             digits(out, [method], stop=stop_after(calls), **more)

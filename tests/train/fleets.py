@@ -13,7 +13,7 @@ from kenyon.streams import Source, Stream, find_source
 from kenyon.train import Trainer, Training
 from tests.references import make_trainer
 
-HYPER = {"lambda_sp": 50.0, "lambda_af": 0.05, "gamma": 0.3, "mu": 20.0, "rho": 0.5}
+HYPER = {"lambda_sp": 50.0, "lambda_af": 0.05, "gamma": 0.3, "lambda_cpr": 0.2, "mu": 20.0, "rho": 0.5}
 SHORT = Training(epochs=2, batch=64, rate=5e-3, patience=1)
 
 
@@ -43,7 +43,8 @@ def assert_same(one: Trainer, run: int, other: Trainer, other_run: int = 0) -> N
     mine, theirs = one.tensors(), other.tensors()
     assert set(mine) == set(theirs)
     for name in mine:
-        assert torch.equal(mine[name][run], theirs[name][other_run]), name
+        ours = mine[name].unflatten(0, (-1, one.members))[run]
+        assert torch.equal(ours, theirs[name].unflatten(0, (-1, other.members))[other_run]), name
     assert len(one.position.records) == len(other.position.records)
     for a, b in zip(one.position.records, other.position.records, strict=True):
         assert repr({n: v[run] for n, v in a.items()}) == repr({n: v[other_run] for n, v in b.items()})

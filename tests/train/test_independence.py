@@ -14,7 +14,7 @@ from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 
 
-@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "caf-ewc", "ewc-af2", "pnc", "agscl"])
+@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "caf-ewc", "ewc-af2", "pnc", "agscl"])
 def test_runs_together_equal_runs_alone(name: str) -> None:
     together = trained(name, digit_streams([3, 8]))
     for run, seed in enumerate([3, 8]):
@@ -25,7 +25,9 @@ def test_runs_together_equal_runs_alone(name: str) -> None:
 UNEQUAL = ([90, 40], [33, 70], [64, 5])  # training samples of each task, for each run
 
 
-@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "mas", "caf-ewc", "ewc-af2", "joint", "pnc", "agscl"])
+@pytest.mark.parametrize(
+    "name", ["finetune", "ewc", "si", "rwalk", "cpr-ewc", "mas", "caf-ewc", "ewc-af2", "joint", "pnc", "agscl"]
+)
 def test_runs_of_unequal_sizes_equal_runs_alone(name: str) -> None:
     training = Training(epochs=3, batch=16, rate=5e-3, patience=1)
     streams = [hand_stream(sizes, seed=seed) for seed, sizes in enumerate(UNEQUAL)]

@@ -17,8 +17,9 @@ from tests.train.fleets import HYPER, method
 def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training: Training) -> dict[str, Tensor]:
     """The protocol in float64 for one run: every epoch is one batch of all samples, and there is no dropout."""
     Pp, K = hand.protected, hand.K
-    lam, af, gamma = (HYPER[n] for n in ("lambda_sp", "lambda_af", "gamma"))
+    lam, af, gamma, cpr = (HYPER[n] for n in ("lambda_sp", "lambda_af", "gamma", "lambda_cpr"))
     theta, anchor, importance = first.double().clone(), first[:Pp].double(), torch.zeros(Pp, dtype=torch.float64)
+    walked, score = (torch.zeros(Pp, dtype=torch.float64) for _ in range(2))
     expanded, fisher_e = theta.clone(), torch.zeros(Pp, dtype=torch.float64)
     af1 = "af1" in name or name.startswith("caf")
     adaptive = name.startswith("caf")
@@ -27,11 +28,22 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
         split = getattr(stream.tasks[task], part)
         return F.cross_entropy(hand.logits(row, normalised(split, stream), task)[0], split.labels)
 
+    def confidence(row: Tensor, task: int, part: str) -> Tensor:
+        """Minus the mean entropy, on every task and in the validation loss too."""
+        if not name.startswith("cpr"):
+            return 0.0 * row.sum()
+        split, total = getattr(stream.tasks[task], part), 0.0 * row.sum()
+        for p in hand.logits(row, normalised(split, stream), task)[0].softmax(1):
+            total = total + sum(float(cpr) * q * q.log() for q in p) / len(split)
+        return total
+
     def penalties(row: Tensor, task: int) -> Tensor:
         total = 0.0 * row.sum()
         if task == 0 or name == "finetune":
             return total
-        total = total + lam / 2 * (importance * (row[:Pp] - anchor) ** 2).sum() * (2 if name == "si" else 1)
+        total = total + lam / 2 * (importance * (row[:Pp] - anchor) ** 2).sum() * (
+            2 if name in ("si", "rwalk") else 1
+        )
         p = hand.cut(row)
         if af1:
             total = total + af / 2 * (p["head.weight"][task].square().sum() + p["head.bias"][task].square().sum())
@@ -77,7 +89,7 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
         rate, best_loss, waited, best = training.rate, float("inf"), 0, theta.clone()
         theta, optimiser = adam(theta, rate)
         expanded, optimiser_e = adam(expanded, rate)
-        path = torch.zeros(Pp, dtype=torch.float64)
+        path, score = torch.zeros(Pp, dtype=torch.float64), score / 2
         for _ in range(training.epochs):
             if name.endswith("af2"):
                 optimiser_e.zero_grad()
@@ -85,15 +97,19 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
                 optimiser_e.step()
                 fisher_e = fisher(expanded.detach(), task)
                 expanded.requires_grad_(False)
-            loss = ce(theta, task, "train") + penalties(theta, task)
+            loss = ce(theta, task, "train") + penalties(theta, task) + confidence(theta, task, "train")
             if name.startswith("caf"):
                 loss = loss + divergence(theta, task)
             before = theta.detach().clone()
             theta.grad = torch.autograd.grad(loss, theta)[0]
             optimiser.step()
             path -= theta.grad[:Pp] * (theta.detach() - before)[:Pp]
+            walked = 0.9 * theta.grad[:Pp] ** 2 + 0.1 * walked
+            moved = (theta.detach() - before)[:Pp]
+            score = score - theta.grad[:Pp] * moved / (walked * moved**2 / 2 + 0.01)
             with torch.no_grad():
-                validation = float(ce(theta, task, "validation") + penalties(theta, task))
+                said = ce(theta, task, "validation") + confidence(theta, task, "validation")
+                validation = float(said + penalties(theta, task))
             expanded.requires_grad_()
             if validation < best_loss:
                 best_loss, best, waited = validation, theta.detach().clone(), 0
@@ -106,6 +122,8 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
         theta, expanded = best, expanded.detach()
         if name == "si":
             importance = importance + path / ((theta[:Pp] - anchor) ** 2 + 0.01)
+        elif name == "rwalk":
+            importance = walked + score / 2
         elif "mas" in name:
             importance = importance + fisher(theta, task, norm=True)
         elif name != "finetune":
@@ -121,6 +139,9 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
         "ewc",
         "mas",
         "si",
+        "rwalk",
+        "cpr-ewc",
+        "cpr-mas",
         "ewc-af1",
         "ewc-af2",
         "mas-af1",

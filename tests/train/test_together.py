@@ -54,7 +54,10 @@ def backbone(shape: tuple[int, int, int]) -> nn.Sequential:
     )
 
 
-def trainer(shape: tuple[int, int, int], *, together: bool) -> Trainer:
+HYPER = {"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1}
+
+
+def trainer(name: str = "caf-ewc", shape: tuple[int, int, int] = PADDED, *, together: bool) -> Trainer:
     """Two tasks, of two classes each or of three and two."""
     g = torch.Generator().manual_seed(0)
     groups = (
@@ -66,18 +69,20 @@ def trainer(shape: tuple[int, int, int], *, together: bool) -> Trainer:
     names, centre = tuple("01234"[: sum(counts)]), ((0.5,) * shape[0], (0.3,) * shape[0])
     source = Source("x", images, labels, torch.arange(40) >= 28, names, groups, *centre)
     streams = [source.stream(seed, validation=0.2) for seed in (0, 1)]
-    method = METHODS["caf-ewc"]({"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1})
-    measured = replace(fisher_published(), batch=2)
-    method = replace(method, importance=measured)
-    bare = Net(backbone(shape), shape, counts, learners=2)
-    learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    net = Net(backbone(shape), shape, counts, learners=2, learned=learned)
+    spec = METHODS[name]
+    method = spec({n: HYPER[n] for n in spec.required})
+    if method.importance is not None:
+        method = replace(method, importance=replace(fisher_published(), batch=2))
+    K, members = (1, 2) if method.apart else (2 if method.multi else 1, 1)
+    bare = Net(backbone(shape), shape, counts, learners=K)
+    learned = {name: size for p in method.penalties for name, size in p.learned(bare).items()}
+    net = Net(backbone(shape), shape, counts, learners=K, learned=learned)
     if together:
-        steps = Sequential(net.backbone, shape, 2, folds=True).steps  # type: ignore[arg-type]
-        stages = plan_stages(steps, shape, net.layout, 2)
+        steps = Sequential(net.backbone, shape, K, folds=True).steps  # type: ignore[arg-type]
+        stages = plan_stages(steps, shape, net.layout, K)
         assert stages is not None
-        net.execute = Tiled(net.backbone, shape, 2, stages, torch.device("cpu"), emulation.build)  # type: ignore
-    return Trainer(net, streams, method, Training(epochs=2, batch=6))
+        net.execute = Tiled(net.backbone, shape, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
+    return Trainer(net, streams, method, Training(epochs=2, batch=6), members=members)
 
 
 @pytest.mark.parametrize("shape", [PADDED, FRAMED])
@@ -87,7 +92,7 @@ def test_small_batches_at_once_equal_one_after_another(
     estimates = []
     for stacked in (1, 6):
         monkeypatch.setattr("kenyon.train.engine.STACKED", stacked)
-        t = trainer(shape, together=True)
+        t = trainer(shape=shape, together=True)
         assert t.engine.at_once == max(1, stacked // 2)
         t._enter_phase()
         t._begin_phase()
@@ -98,16 +103,19 @@ def test_small_batches_at_once_equal_one_after_another(
     torch.testing.assert_close(estimates[1], estimates[0], rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [PADDED, FRAMED])
-def test_training_together_follows_training_one_after_another(shape: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [*((name, PADDED) for name in ("caf-ewc", "er", "icl-ewc", "discrete", "joint-caf")), ("caf-ewc", FRAMED)],
+)
+def test_training_together_follows_training_one_after_another(name: str, shape: tuple[int, int, int]) -> None:
     """The same weights after two tasks, as nearly as bfloat16 allows."""
     ends = []
     for together in (True, False):
-        t = trainer(shape, together=together)
+        t = trainer(name, shape, together=together)
         assert t.net.together == together
         start = t.theta.clone()
         t.run()
-        assert len(t.position.records) == 2 and t.live == [0, 1]
+        assert len(t.position.records) == len(t.phases) and t.live == list(range(2 * t.members))
         ends.append(t.theta - start)
     size = t.net.layout.protected
     ours, expected = (end[:, :size].flatten() for end in ends)
@@ -115,7 +123,7 @@ def test_training_together_follows_training_one_after_another(shape: tuple[int, 
 
 
 def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
-    streams = trainer(FRAMED, together=False).engine.fleet.streams
+    streams = trainer(shape=FRAMED, together=False).engine.fleet.streams
     plain, framed = (
         Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, frame_of(12, [(0, True), (0, False)]))
     )

@@ -71,6 +71,14 @@ def run(
             "grid: every combination is trained, with all seeds. May be repeated.",
         ),
     ] = None,
+    learners: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--learners",
+            help="How many learners instead of 5, each as wide as the parameters of a single one allow: the same as "
+            "--set learners=3. Several values, 3,4,5, make a grid.",
+        ),
+    ] = None,
     fleet: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option(
@@ -103,6 +111,7 @@ def run(
         data=data,
         out=out,
         settings=set_ or [],
+        learners=learners,
         fleet=fleet,
         fwt=fwt,
         as_json=json,

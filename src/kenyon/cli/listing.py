@@ -64,6 +64,7 @@ def _methods() -> list[dict[str, Any]]:
             "name": spec.name,
             "about": spec.summary,
             "learners": LEARNERS if spec.multi else 1,
+            "keeps_samples": spec.keeps_samples,
             "settings": ", ".join(spec.hyperparameters),
         }
         for spec in METHODS.values()

@@ -40,6 +40,7 @@ def run_command(
     fleet: int | None,
     fwt: bool,
     as_json: bool,
+    learners: str | None = None,
 ) -> None:
     started = time.monotonic()
     benchmarks = [
@@ -50,6 +51,10 @@ def run_command(
     names = _listed("method", methods)
     for name in names:
         find_method(name)
+    if learners is not None:
+        if not any(find_method(name).multi for name in names):
+            raise ConfigError(f"--learners is for methods of several learners; {' and '.join(names)} has one.")
+        settings = [*settings, f"learners={learners}"]
     overrides = parse_settings(settings, names)
     if epochs is not None:
         if "epochs" in overrides:

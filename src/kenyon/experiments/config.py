@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import Benchmark, find_benchmark
-from kenyon.methods import Method, find_method
+from kenyon.methods import Method, MethodSpec, find_method
 from kenyon.nets.net import Diversity
 from kenyon.train.regime import Training
 
@@ -75,7 +75,7 @@ def configure(
     spec(hyper)  # says what is missing or impossible
     shape = {name: given.pop(name) for name in list(given) if name in _architecture_settings(method)}
     learners = shape.pop("learners", LEARNERS if spec.multi else 1)
-    architecture = _architecture(bench, learners, shape)
+    architecture = _architecture(bench, spec, learners, shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method))
     return Config(benchmark, method, tasks or count, training, architecture, hyper)
@@ -88,9 +88,10 @@ def settings(method: str) -> tuple[str, ...]:
 
 
 def _architecture_settings(method: str) -> tuple[str, ...]:
-    if find_method(method).multi:
-        return tuple(f.name for f in fields(Architecture))
-    return ("width", "precision")
+    spec = find_method(method)
+    if spec.apart:
+        return ("learners", "width", "precision")
+    return tuple(f.name for f in fields(Architecture)) if spec.multi else ("width", "precision")
 
 
 def _take(given: dict[str, Any], part: type) -> dict[str, Any]:
@@ -98,10 +99,15 @@ def _take(given: dict[str, Any], part: type) -> dict[str, Any]:
     return {name: given.pop(name) for name in list(given) if name in names}
 
 
-def _architecture(bench: Benchmark, learners: int, shape: dict[str, Any]) -> Architecture:
+def _architecture(bench: Benchmark, spec: MethodSpec, learners: int, shape: dict[str, Any]) -> Architecture:
     if learners < 1:
         raise ConfigError(f"learners must be at least 1, not {learners}.")
-    width = shape.pop("width") if "width" in shape else bench.width_for(learners)
+    if "width" in shape:
+        width = shape.pop("width")
+    elif spec.schedule == "discrete":  # of a learner a task, each with its own head
+        width = bench.width_for(len(bench.source.class_counts))
+    else:
+        width = bench.width_for(learners)  # also of independent ones, whose own heads come on top
     if width < 1:
         raise ConfigError(f"width must be at least 1, not {width}.")
     architecture = Architecture(learners, width, **shape)
@@ -145,7 +151,17 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_WHOLE = {"epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"}
+_WHOLE = {
+    "epochs",
+    "batch",
+    "patience",
+    "drop_epoch",
+    "penalties_from",
+    "learners",
+    "width",
+    "memory",
+    "replay_batch",
+}
 _FLAGS = {"gate", "carry", "reinit"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _WORDS = {
@@ -159,6 +175,8 @@ _WORDS = {
     "af1",
     "afs",
     "afs_form",
+    "rwalk_form",
+    "replay",
 }
 
 

@@ -38,7 +38,7 @@ def runs_of(trainer: Trainer) -> list[Run]:
             diverged=diverged,
         )
 
-    return [one_run(number, stream) for number, stream in enumerate(trainer.fleet.streams)]
+    return [one_run(number, stream) for number, stream in enumerate(trainer.streams)]
 
 
 def _rounded(value: Any) -> Any:
@@ -47,7 +47,7 @@ def _rounded(value: Any) -> Any:
 
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
     """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
-    together = len(trainer.fleet)
+    together = len(trainer.streams)
     device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "cpu"
     return FleetOrigin(
         seeds=list(seeds),
@@ -66,6 +66,16 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
 
 
 def weights_of(trainer: Trainer, number: int) -> bytes:
-    """One run's final weights by name; a learner's have a leading learner axis."""
-    views = trainer.net.layout.views(trainer.theta[number].cpu())
-    return to_bytes({name: view.contiguous() for name, view in views.items()})
+    """One run's final weights by name; a learner's have a leading learner axis.
+
+    Where learners have heads of their own, so do these: of independent learners (K, T, ...), of one a task (T, ...).
+    """
+    M = trainer.members
+    if trainer.discrete is not None:
+        views = trainer.discrete.weights(number)
+    elif M > 1:
+        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
+        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
+    else:
+        views = trainer.net.layout.views(trainer.theta[number])
+    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()})

@@ -25,6 +25,7 @@ from kenyon.train.state import load_state, save_state, write_atomically
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
 REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
+SPEED = 5e8  # bytes a second, as long as nothing has been saved yet
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,16 @@ class Crew:
 
 
 def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
-    """The method of a fleet: strengths that differ between its runs become tensors (R,)."""
+    """The method of a fleet: strengths that differ between its runs become tensors (R,), one number a row."""
     config = cells[0].config
-    hyper = dict(config.hyper)
-    for name in find_method(config.method).strengths:
+    hyper, spec = dict(config.hyper), find_method(config.method)
+    members = config.architecture.learners if spec.apart else 1
+    for name in spec.strengths:
         values = [cell.config.hyper.get(name) for cell in cells]
         if len(set(values)) > 1:
-            hyper[name] = torch.tensor(values, dtype=torch.float32, device=device)
-    return find_method(config.method)(hyper)
+            each = torch.tensor(values, dtype=torch.float32, device=device)
+            hyper[name] = each.repeat_interleave(members)
+    return spec(hyper)
 
 
 def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
@@ -55,17 +58,20 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
         for seed in dict.fromkeys(cell.seed for cell in cells)
     }
     streams = [of_seed[cell.seed] for cell in cells]
+    # Of independent learners, and of one a task, each is a network of its own, narrow like one of so many learners.
+    beside = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
+    members = arch.learners if method.apart else 1
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
 
     with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
-        backbone = bench.backbone(arch.width, arch.learners)
+        backbone = bench.backbone(arch.width, beside)
 
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
             backbone,
             streams[0].input_shape,
             streams[0].class_counts,
-            learners=arch.learners,
+            learners=arch.learners // members,
             diversity=arch.diversity,
             gate=arch.gate,
             learned=learned,
@@ -77,7 +83,7 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
 
     bare = net({})
     learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    return Trainer(net(learned), streams, method, config.training)
+    return Trainer(net(learned), streams, method, config.training, members=members)
 
 
 def train_crew(
@@ -98,7 +104,8 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
     at, epochs = trainer.position, trainer.training.epochs
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
-    due = time.monotonic() + SAVE_EVERY
+    size = sum(tensor.nbytes for tensor in trainer.tensors().values())
+    due = time.monotonic() + max(SAVE_EVERY, REST * size / SPEED)
 
     def watch(trainer: Trainer) -> bool:
         nonlocal due
@@ -127,4 +134,4 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
             if runs[number].complete:
                 write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number))
         mine = [runs[number] for number in numbers]
-        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.net.parameter_count)
+        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.parameter_count)

@@ -3,7 +3,18 @@
 A new method is a function of a few lines with @method.
 """
 
-from kenyon.methods import columns, regularised
+from kenyon.methods import columns, independent, regularised, replayed, together
 from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, method
 
-__all__ = ["METHODS", "Method", "MethodSpec", "columns", "find_method", "method", "regularised"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "MethodSpec",
+    "columns",
+    "find_method",
+    "independent",
+    "method",
+    "regularised",
+    "replayed",
+    "together",
+]

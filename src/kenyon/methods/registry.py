@@ -15,7 +15,8 @@ from typing import Any, Literal, get_type_hints
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
 from kenyon.mechanisms import ActiveColumn
-from kenyon.penalties import Divergence, ParameterPenalty, Penalty, Strength
+from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
+from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
 
@@ -28,9 +29,13 @@ class Method:
     penalties: tuple[Penalty, ...] = ()
     mechanisms: tuple[Mechanism, ...] = ()
     stages: tuple[Stage, ...] = (LEARN,)  # one after another for every task
+    replay: Replay | None = None
     multi: bool = False  # several learners (five, unless told otherwise) instead of one
+    apart: bool = False  # they learn independently, each with heads of its own, and tests average their predictions
     # sequential: task after task. joint: all tasks at once. restart: every task from the first weights.
-    schedule: Literal["sequential", "joint", "restart"] = "sequential"
+    # discrete: every task by a learner of its own.
+    schedule: Literal["sequential", "joint", "restart", "discrete"] = "sequential"
+    from_first: bool = False  # penalties act, and adapt, from the first task on, whatever the regime says
 
     @property
     def active_column(self) -> bool:
@@ -39,11 +44,11 @@ class Method:
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
-        return tuple(p for p in self.penalties if not isinstance(p, Divergence))
+        return tuple(p for p in self.penalties if not isinstance(p, PredictionPenalty))
 
     @property
-    def prediction_penalties(self) -> tuple[Divergence, ...]:
-        return tuple(p for p in self.penalties if isinstance(p, Divergence))
+    def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
+        return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
 
 
 @dataclass(frozen=True)
@@ -74,7 +79,26 @@ class MethodSpec:
     @property
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
-        return self.build(**dict.fromkeys(self.required, 0.0)).multi
+        return self._example.multi
+
+    @property
+    def apart(self) -> bool:
+        """Whether its learners learn independently."""
+        return self._example.apart
+
+    @property
+    def schedule(self) -> str:
+        return self._example.schedule
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether the method keeps samples of the tasks before."""
+        return self._example.replay is not None
+
+    @property
+    def _example(self) -> Method:
+        """The method at some strengths, for what does not depend on them."""
+        return self.build(**dict.fromkeys(self.required, 0.0))
 
     def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
         given = dict(hyper or {})

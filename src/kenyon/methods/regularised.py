@@ -21,8 +21,16 @@ from kenyon.importance import (
 from kenyon.importance import mas as mas_published
 from kenyon.mechanisms import ExpandedNetwork, GroupSparsity
 from kenyon.methods.registry import Method, method
-from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection, Strength
+from kenyon.penalties import (
+    ActiveForgetting1,
+    ActiveForgetting2,
+    Confidence,
+    Divergence,
+    StabilityProtection,
+    Strength,
+)
 from kenyon.tracked import Importance
+from kenyon.tracked import rwalk as rwalk_importance
 from kenyon.tracked import si as si_importance
 
 Fisher = Literal["published", "exact", "large", "core50"]
@@ -38,7 +46,7 @@ def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientIm
     return makers[variant]() if accumulate is None else makers[variant](accumulate)
 
 
-def _mas(variant: Omega, accumulate: Accumulate) -> GradientImportance:
+def mas_named(variant: Omega, accumulate: Accumulate) -> GradientImportance:
     makers = {"published": mas_published, "large": mas_large}
     if variant not in makers:
         raise unknown("omega variant", variant, makers)
@@ -50,16 +58,16 @@ def _expanded(variant: Fisher | Omega) -> ExpandedNetwork:
     return ExpandedNetwork(fisher_named("published" if variant == "exact" else variant))
 
 
-def _adaptive(option: str, value: Adapt) -> bool:
+def adaptive(option: str, value: Adapt) -> bool:
     if value not in ("adaptive", "uniform"):
         raise ConfigError(f"{option} must be adaptive or uniform, not '{value}'.")
     return value == "adaptive"
 
 
-def _divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
+def divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
     if form not in ("published", "paper"):
         raise ConfigError(f"afs_form must be published or paper, not '{form}'.")
-    return Divergence(gamma, _adaptive("afs", afs), form)
+    return Divergence(gamma, adaptive("afs", afs), form)
 
 
 def _caf(
@@ -71,8 +79,8 @@ def _caf(
     afs: Adapt,
     afs_form: Form,
 ) -> Method:
-    forgetting = ActiveForgetting1(lambda_af, _adaptive("af1", af1))
-    penalties = (StabilityProtection(lambda_sp), forgetting, _divergence(gamma, afs, afs_form))
+    forgetting = ActiveForgetting1(lambda_af, adaptive("af1", af1))
+    penalties = (StabilityProtection(lambda_sp), forgetting, divergence(gamma, afs, afs_form))
     return Method(importance, penalties, multi=True)
 
 
@@ -80,12 +88,6 @@ def _caf(
 def finetune() -> Method:
     """Train on task after task and protect nothing."""
     return Method()
-
-
-@method
-def joint() -> Method:
-    """Train on all tasks at once: what continual learning is measured against."""
-    return Method(schedule="joint")
 
 
 @method
@@ -103,13 +105,35 @@ def ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accumulat
 @method
 def mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Memory-aware synapses: protect weights by how much the output depends on them."""
-    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp),))
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),))
 
 
 @method
 def si(lambda_sp: Strength) -> Method:
     """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
     return Method(si_importance(), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def rwalk(lambda_sp: Strength, rwalk_form: Form = "published") -> Method:
+    """Riemannian walk: protect weights by an averaged Fisher information and how far the loss fell on their way."""
+    return Method(rwalk_importance(rwalk_form), (StabilityProtection(lambda_sp, factor=1.0),))
+
+
+@method
+def cpr_ewc(
+    lambda_sp: Strength, lambda_cpr: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+) -> Method:
+    """EWC with less confident predictions (CPR), whose minima are wider."""
+    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
+
+
+@method
+def cpr_mas(
+    lambda_sp: Strength, lambda_cpr: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+) -> Method:
+    """MAS with less confident predictions (CPR)."""
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), Confidence(lambda_cpr)))
 
 
 @method
@@ -140,7 +164,7 @@ def mas_af1(
     lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
 ) -> Method:
     """MAS with active forgetting AF-1."""
-    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
 
 
 @method
@@ -149,7 +173,7 @@ def mas_af2(
 ) -> Method:
     """MAS with active forgetting AF-2."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
-    return Method(_mas(omega, accumulate), penalties, (_expanded(omega),))
+    return Method(mas_named(omega, accumulate), penalties, (_expanded(omega),))
 
 
 @method
@@ -161,7 +185,7 @@ def mcl_ewc(lambda_sp: Strength, fisher: Fisher = "published", accumulate: Accum
 @method
 def mcl_mas(lambda_sp: Strength, accumulate: Accumulate = "sum", omega: Omega = "published") -> Method:
     """Multiple continual learners on MAS, without active forgetting."""
-    return Method(_mas(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True)
+    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp),), multi=True)
 
 
 @method
@@ -191,4 +215,4 @@ def caf_mas(
     afs_form: Form = "published",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    return _caf(_mas(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(mas_named(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)

@@ -24,18 +24,28 @@ COLOURS = {
     "ewc": "#3b75af",
     "mas": "#519e3e",
     "si": "#8d69b8",
+    "rwalk": "#b79fd3",
+    "cpr-ewc": "#1f4e79",
+    "cpr-mas": "#2f6b22",
+    "er": "#84584e",
     "agscl": "#4fa3a5",
     "ewc-af1": "#6fa8d6",
     "ewc-af2": "#9cc4e4",
     "mas-af1": "#86c275",
     "mas-af2": "#b3dba6",
+    "discrete": "#55b7c8",
+    "icl-ewc": "#f1cf9b",
+    "icl-mas": "#e9df9a",
     "mcl-ewc": "#e8a33d",
     "mcl-mas": "#d8c03a",
     "caf-ewc": "#c53a32",
     "caf-mas": "#8b2f5b",
+    "joint-af1": "#5c6b7a",
+    "joint-mcl": "#7a6a4c",
+    "joint-caf": "#6e3b38",
 }
 MANY = 8  # points of a method in one picture; of more, those with the best average accuracy
-SPARE = ("#84584e", "#d57dbe", "#55b7c8", "#b2b347")
+SPARE = ("#d57dbe", "#b2b347", "#3f8f8a", "#a3683f")
 
 
 def draw_results(results: Mapping[str, Result], path: Path) -> Path:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.tables import BEST, best_points, duration, pm
+from kenyon.report.tables import BEST, REFERENCES, best_points, duration, pm
 
 ORDER = (
-    *("finetune", "si", "mas", "ewc", "agscl", "mas-af1", "mas-af2", "ewc-af1", "ewc-af2"),
-    *("mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc", "joint"),
+    *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
+    *("mas-af1", "mas-af2", "ewc-af1", "ewc-af2", "er"),
+    *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
+    *("joint-caf", "joint-mcl", "joint-af1", "joint"),
 )
 
 
@@ -26,7 +28,9 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
         key=lambda name: _place(results[name].method),  # the points of a method stay as they come
     )
     means = {
-        name: aac.mean for name in names if (aac := results[name].aac) is not None and results[name].method != "joint"
+        name: aac.mean
+        for name in names
+        if (aac := results[name].aac) is not None and results[name].method not in REFERENCES
     }
     starred = set(best_points(results).values())
     best = max(means, key=lambda name: means[name], default=None)

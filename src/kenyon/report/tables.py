@@ -16,6 +16,8 @@ from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 
+# What methods are measured against: they see all tasks at once, or none after another.
+REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
 BEST = "*: the best point of its method on these seeds."
 
 
@@ -62,7 +64,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
         title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
         "mean ± standard error",
         caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
-        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else ""),
+        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else "") + _memories(results),
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,  # with narrow columns 80 characters hold all of it
@@ -74,7 +76,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
         table.add_column(name, justify="left" if left else "right", no_wrap=left or not grid)
     if published:
         table.add_column("published", justify="right", no_wrap=not grid)
-    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in ("joint", "random-init")}
+    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
     best = max(finals, key=lambda name: finals[name]) if finals else None
     for name, r in results.items():
         cells = [
@@ -92,6 +94,12 @@ def results_table(results: Mapping[str, Result]) -> Table:
             style="bold" if name == best and len(finals) > 1 else None,
         )
     return table
+
+
+def _memories(results: Mapping[str, Result]) -> str:
+    """Which of the methods keep old samples, and how many."""
+    kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
+    return "".join(f" {name} keeps {n} old samples of every class." for name, n in kept.items() if n)
 
 
 def _count(number: int, thing: str) -> str:

@@ -17,16 +17,21 @@ from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.nets.nodes import Nodes
 from kenyon.random import Noise, Purpose, key, shuffled
+from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
+from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
 
 STACKED = 80  # runs that fill a GPU with batches of 20
+
+# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
+PredictionLoss = Callable[[Runs, Tensor, Outputs, Tensor], Tensor]
 
 
 class Engine:
@@ -37,18 +42,25 @@ class Engine:
         training: Training,
         phases: Sequence[tuple[int, ...]],
         measured: Sequence[GradientImportance],
+        replay: Replay | None = None,
+        members: int = 1,
     ) -> None:
-        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked."""
+        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked;
+        `members`: how many rows, one after another, are networks of one run.
+        """
         self.net, self.device = net, net.device
         execute = net.execute
         self.fleet = Fleet(
             streams, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
         )
-        self.position = Position(diverged=[None] * len(streams))
+        self.members = members
+        self.position = Position(diverged=[None] * (len(streams) // members))
         R, joint = len(streams), len(phases[0]) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
+        self.batch, self.most = training.batch, train
         self.loader = Loader(self.fleet, training.batch, train, joint=joint)
+        self.memory = None if replay is None else Memory(self.fleet, replay)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
@@ -77,12 +89,16 @@ class Engine:
 
     @property
     def live(self) -> list[int]:
-        """The runs whose loss has stayed finite."""
-        return [run for run, where in enumerate(self.position.diverged) if where is None]
+        """The rows of runs whose loss has stayed finite."""
+        return [row for row in range(len(self.fleet)) if self.position.diverged[row // self.members] is None]
 
     def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable) -> None:
         """Lay out the data of a phase; done anew after a restart."""
-        self.stage, self.variant = stage, variant
+        self.stage, self.variant, self.first = stage, variant, tasks[0]
+        if self.memory is not None:  # the more tasks, the larger the batches
+            self.loader = self.memory.loader(self.batch, self.most, self.first)
+            self.loader.windows = self.windows
+            self.captured.clear()
         self.heads.copy_(torch.tensor(tasks))
         self.samples = self.fleet.samples("train", tasks)
         self.train_sizes.copy_(self.samples.sizes)
@@ -103,6 +119,8 @@ class Engine:
     def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
         """All batches of a newly shuffled order. `purpose` keeps the draws of another network apart."""
         self.loader.fill(self.samples, self._shuffled(purpose))
+        if self.memory is not None:
+            self.memory.lay(self.loader, self.first, self._run_keys(Purpose.MEMORY, purpose).to(self.device))
         self._seed_dropout(Purpose.DROPOUT, purpose)
         for _ in range(self.loader.steps):
             self.repeat(step)
@@ -111,15 +129,17 @@ class Engine:
         """The mean loss of the stage over the batch."""
         return self.stage.loss(out, batch.labels, batch.weight)
 
-    def held_out_loss(self, theta: Tensor, into: Tensor) -> None:
-        """The mean loss of the stage over the validation data of every run, added to (R,)."""
+    def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
+        """The mean loss of the stage over the validation data of every run, with `penalties`, added to (R,)."""
         sizes = self.validation.valid.sum((1, 2))
 
         def work(run: Runs) -> None:
-            for step in range(self.validation.capacity):
+            for step in range(self.validation.steps):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
                 into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]
+                if penalties is not None:
+                    into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 
         self.lanes.each(self.live, work)
 
@@ -191,7 +211,7 @@ class Engine:
             self.net,
             theta,
             loader,
-            self.heads,
+            self.heads if loader.heads is None else loader.heads,
             loss,
             forward=forward,
             lanes=self.lanes,

@@ -25,12 +25,22 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(net: Net, theta: Tensor, fleet: Fleet, lanes: Lanes, runs: Sequence[int]) -> Evaluation:
-    """All tasks of the streams, also those not learned yet. Runs left out have no numbers (NaN)."""
-    R, T, K = len(fleet), fleet.tasks, net.learners
+def evaluate(
+    net: Net,
+    theta: Tensor,
+    fleet: Fleet,
+    lanes: Lanes,
+    runs: Sequence[int],
+    *,
+    tasks: Sequence[int] | None = None,
+) -> Evaluation:
+    """All tasks of the streams, also those not learned yet, or some. Runs left out have no numbers (NaN)."""
+    tested = range(fleet.tasks) if tasks is None else tasks
+    R, T, K = len(fleet), len(tested), net.learners
     # In whole chunks: all runs at once, sums have as many terms whatever the largest has to be tested on.
-    samples = fleet.samples("test", range(T), multiple=CHUNK)
-    heads = torch.arange(T, device=fleet.device)
+    samples = fleet.samples("test", tested, multiple=CHUNK)
+    heads = torch.tensor(tested, device=fleet.device)
+    which = torch.arange(T, device=fleet.device)
     # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
     found = torch.full((R, T, 3 + K), torch.nan, device=fleet.device)
 
@@ -46,7 +56,7 @@ def evaluate(net: Net, theta: Tensor, fleet: Fleet, lanes: Lanes, runs: Sequence
             )
             images = fleet.images(run, index.contiguous())
             out = net.forward(theta[run], images, heads, member, own=True)
-            of_task = ((member.unsqueeze(-1) == heads) & there.unsqueeze(-1)).float()  # (..., B, T)
+            of_task = ((member.unsqueeze(-1) == which) & there.unsqueeze(-1)).float()  # (..., B, T)
             sums += of_task.transpose(-2, -1) @ _seen(out, labels)
             count += of_task.sum(-2)
         found[run] = sums / count.unsqueeze(-1)

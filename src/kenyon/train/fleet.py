@@ -147,14 +147,27 @@ class Loader:
     `step` is a counter on the device: a captured training step moves it on by itself.
     """
 
-    def __init__(self, fleet: Fleet, batch: int, samples: int, *, joint: bool, together: int = 1) -> None:
-        """`together`: how many batches of a run `stacked` takes at once."""
+    def __init__(
+        self,
+        fleet: Fleet,
+        batch: int,
+        samples: int,
+        *,
+        joint: bool,
+        together: int = 1,
+        beside: int = 0,
+        heads: Tensor | None = None,
+    ) -> None:
+        """`together`: how many batches of a run `stacked` takes at once; `beside`: room at the end of every batch for
+        samples that others lay there, and `heads` the tasks that `member` then counts (None: those of the phase).
+        """
         R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
+        self.beside, self.heads = beside, heads
         self.index, self.labels, self.member = (
-            torch.zeros(R, S, batch, dtype=torch.long, device=fleet.device) for _ in range(3)
+            torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
-        self.valid, self.weight = (torch.zeros(R, S, batch, device=fleet.device) for _ in range(2))
+        self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
         self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
         self.windows: Noise | None = None  # of all steps, where training shows images at random
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
@@ -175,10 +188,11 @@ class Loader:
             (self.labels, samples.labels),
             (self.member, samples.member),
         ):
-            buffer.copy_(values.gather(1, pick).mul_(there).view_as(buffer))
-        self.valid.copy_(there.view_as(self.valid))
-        self.weight.copy_(self.valid / self.valid.sum(-1, keepdim=True).clamp(min=1))
-        self.there.copy_(self.valid.amax(-1))
+            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(there).view(R, -1, self.size))
+        valid = there.view(R, -1, self.size).float()
+        self.valid[..., : self.size].copy_(valid)
+        self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
+        self.there.copy_(valid.amax(-1))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""

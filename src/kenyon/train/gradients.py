@@ -40,7 +40,9 @@ def data_gradients(
     numbers are the same whoever trains beside it.
     """
     noise = None if noise is None else noise.of_step(loader.step)
-    drawn = None if noise is None or net.together else noise.bytes(net.execute.noise_size(loader.size))
+    drawn = (
+        None if noise is None or net.together else noise.bytes(net.execute.noise_size(loader.size + loader.beside))
+    )
 
     result_of_all = gradient
 

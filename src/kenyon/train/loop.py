@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -21,14 +22,16 @@ from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.nets.nodes import Nodes
-from kenyon.penalties import Predictions, Weights, strength_of
+from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
 from kenyon.train.device import Runs, on_device
+from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
-from kenyon.train.evaluate import evaluate
+from kenyon.train.evaluate import Evaluation, evaluate
 from kenyon.train.fleet import Batch
+from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.regime import Training
 from kenyon.train.schedule import choose_schedule
 from kenyon.train.sgd import Sgd
@@ -44,8 +47,14 @@ Watcher = Callable[["Trainer"], bool]
 
 
 class Trainer:
-    def __init__(self, net: Net, streams: Sequence[Stream], method: Method, training: Training) -> None:
+    def __init__(
+        self, net: Net, streams: Sequence[Stream], method: Method, training: Training, *, members: int = 1
+    ) -> None:
+        """One run a stream; `members`: how many networks a run has that learn independently. Each is a row, and rows
+        share nothing, so what is said of runs below is true of rows.
+        """
         self.net, self.method, self.training = net, method, training
+        self.streams, self.members = tuple(streams), members
         self.device = net.device
         if self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
@@ -53,9 +62,10 @@ class Trainer:
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.
         self.phases: list[tuple[int, ...]] = [some for some in learned for _ in range(stages)]
-        self.engine = Engine(net, streams, training, self.phases, self._measured())
+        rows = member_rows(streams, members)
+        self.engine = Engine(net, rows, training, self.phases, self._measured(), method.replay, members)
         self.fleet = self.engine.fleet
-        R = len(streams)
+        R = len(rows)
 
         # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
         self.theta = net.initial(self.fleet.seeds)  # (R, P)
@@ -66,6 +76,7 @@ class Trainer:
             self.theta
         ).clone()  # (R, Pp) what the task before left, where its importance is measured
         self.importance = torch.zeros_like(self.anchor)
+        self.discrete = Discrete(net, self.fleet) if method.schedule == "discrete" else None
         self.hooks: list[Hooks] = [mechanism.attach(self) for mechanism in method.mechanisms]
         self.tracking: Tracking | None = None
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
@@ -100,7 +111,7 @@ class Trainer:
                 for hook in self.hooks:
                     hook.after_epoch()
                 if self.schedule.validates:
-                    self.engine.repeat(self._validate)
+                    self.engine.repeat(self._validate, self.engine.validation.steps)
                 self._retire_diverged()
                 at.epoch += 1
                 at.seconds += time.perf_counter() - started
@@ -126,13 +137,17 @@ class Trainer:
 
     @property
     def live(self) -> list[int]:
-        """The runs whose loss has stayed finite."""
+        """The rows of runs whose loss has stayed finite."""
         return self.engine.live
 
     @property
     def task(self) -> int:
-        """How many tasks were learned before this one; with the schedule `restart` none ever was."""
-        return 0 if self.method.schedule == "restart" else self.tasks_before
+        """How many tasks were learned before this one; where every task begins anew, none ever was."""
+        return 0 if self._begins_anew else self.tasks_before
+
+    @property
+    def _begins_anew(self) -> bool:
+        return self.method.schedule in ("restart", "discrete")
 
     @property
     def tasks_before(self) -> int:
@@ -146,12 +161,17 @@ class Trainer:
     @property
     def penalised(self) -> bool:
         """Whether penalties on the weights act."""
-        return self.task + 1 >= self.training.penalties_from
+        return self.method.from_first or self.task + 1 >= self.training.penalties_from
+
+    @property
+    def parameter_count(self) -> int:
+        """Trainable numbers of one run."""
+        return self.discrete.parameter_count if self.discrete else self.net.parameter_count * self.members
 
     def tensors(self) -> dict[str, Tensor]:
         """The state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "rate": self.rate, "importance": self.importance, "anchor": self.anchor}
-        parts = (self.schedule, self.optimiser, *self.hooks)
+        parts = (self.schedule, self.optimiser, *self.hooks, *([self.discrete] if self.discrete else []))
         return own | {name: tensor for part in parts for name, tensor in part.tensors().items()}
 
     # ------------------------------------------------------------------ a phase
@@ -163,8 +183,9 @@ class Trainer:
         self.engine.enter(self.phases[self.position.phase], stage, variant)
 
     def _begin_phase(self) -> None:
-        # Stages train different parts: momentum from one would move in the next what that is to leave alone.
-        if not self.carries or len(self.method.stages) > 1:
+        # Stages train different parts: momentum from one would move in the next what that is to leave alone. And
+        # nothing goes on where no weights do.
+        if not self.carries or len(self.method.stages) > 1 or self._begins_anew:
             self.optimiser.restart()
         if self.stage == 0:
             self._begin_task()
@@ -175,6 +196,8 @@ class Trainer:
     def _begin_task(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
+        if self.discrete is not None:
+            self.discrete.begin(self.theta, self.tasks_before)
         for number, name in enumerate(self.net.learned):
             view = self.net.layout.view(self.theta, name)
             for run, seed in enumerate(self.fleet.seeds):
@@ -188,6 +211,8 @@ class Trainer:
         self.schedule.finish(self.theta)
         if self.stage + 1 < len(self.method.stages):
             return  # the task goes on
+        if self.discrete is not None:
+            self.discrete.finish(self.theta, self.tasks_before)
         for hook in self.hooks:
             hook.finish_task()
         if importance is not None:
@@ -197,8 +222,17 @@ class Trainer:
                 self.measure(importance, self.theta, Purpose.IMPORTANCE)
             found = self.estimate if estimate is None else estimate
             self.importance.copy_(accumulated(self.importance, found, self.tasks_before, importance.accumulate))
-        result = evaluate(self.net, self.theta, self.fleet, self.engine.lanes, self.live)
+        result = self._tested()
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
+
+    def _tested(self) -> Evaluation:
+        """On all tasks, one result a run."""
+        lanes = self.engine.lanes
+        if self.discrete is not None:
+            return self.discrete.evaluate(lanes, self.live)
+        if self.members > 1:
+            return evaluate_members(self.net, self.theta, self.fleet, lanes, self.live, self.members)
+        return evaluate(self.net, self.theta, self.fleet, lanes, self.live)
 
     def _retire_diverged(self) -> None:
         """Runs whose loss is no longer finite stop here; the others go on.
@@ -213,7 +247,7 @@ class Trainer:
             epoch, finite, event = self.reports.popleft()
             if event is not None:
                 event.synchronize()
-            fallen = [run for run in self.live if not finite[run]]
+            fallen = {row // self.members for row in self.live if not finite[row]}
             for run in fallen:
                 at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
@@ -248,9 +282,10 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self) -> None:
-        """Validation loss with penalties on weights and without those on predictions; then the schedule."""
+        """Validation loss with penalties on weights and those on predictions that ask for it; then the schedule."""
         self.validation_loss.zero_()
-        self.engine.held_out_loss(self.theta, self.validation_loss)
+        said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
+        self.engine.held_out_loss(self.theta, self.validation_loss, partial(self._said, said) if said else None)
         if self.penalised:
             weights = self._weights()
             for penalty in self.method.parameter_penalties:
@@ -269,18 +304,23 @@ class Trainer:
 
     def _training_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         loss = self.engine.sample_losses(run, row, out, batch)
-        if self.method.prediction_penalties:
-            views = self.net.layout.views(row)
-            seen = Predictions(
-                log_p=out.logits.log_softmax(-1),
-                own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
-                weight=batch.weight,
-                learned={name: views[name] for name in self.net.learned},
-                first_task=self.task == 0,
-            )
-            for penalty in self.method.prediction_penalties:
-                loss = loss + strength_of(penalty.strength, run) * penalty.value(seen)
-        return loss
+        penalties = self.method.prediction_penalties
+        return loss + self._said(penalties, run, row, out, batch.weight) if penalties else loss
+
+    def _said(
+        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
+    ) -> Tensor:
+        """Penalties on predictions, of samples that count with the given weights (..., B)."""
+        views = self.net.layout.views(row)
+        seen = Predictions(
+            log_p=out.logits.log_softmax(-1),
+            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
+            weight=weight,
+            learned={name: views[name] for name in self.net.learned},
+            first_task=self.task == 0 and not self.method.from_first,
+        )
+        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
+        return sum(values[1:], values[0])
 
     def _forces(self, gradient: Tensor) -> list[Force]:
         """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
@@ -300,6 +340,10 @@ class Trainer:
     @property
     def gradient(self) -> Tensor:
         return self.engine.gradient
+
+    @property
+    def present(self) -> Tensor:
+        return self.engine.loader.present()
 
     @property
     def estimate(self) -> Tensor:

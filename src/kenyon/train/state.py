@@ -56,9 +56,10 @@ def save_state(path: Path, tensors: dict[str, Tensor], position: Position, ident
 
 
 def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
-    """Copy a saved state, or those rows of it, into `tensors` in place and return its position.
+    """Copy a saved state, or those runs of it, into `tensors` in place and return its position.
 
-    Runs share nothing, so some rows of a fleet's state are the whole state of a smaller fleet.
+    Runs share nothing, so some rows of a fleet's state are the whole state of a smaller fleet. A run that has several
+    networks has as many rows, one after another.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -67,10 +68,11 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
                 raise ResultsError(f"{path} belongs to another configuration or version. Move it away to start anew.")
             if set(file.keys()) != set(tensors):
                 raise ResultsError(f"{path} does not hold the state of this method. Move it away to start anew.")
+            position = Position(**json.loads(head["position"]))
             for name, tensor in tensors.items():
                 saved = file.get_tensor(name)
-                tensor.copy_(saved if rows is None else saved[list(rows)])
-            position = Position(**json.loads(head["position"]))
+                runs = saved.unflatten(0, (len(position.diverged), -1))
+                tensor.copy_(saved if rows is None else runs[list(rows)].flatten(0, 1))
             return position if rows is None else position.of_runs(rows)
     except torch.OutOfMemoryError:
         raise  # says nothing of the file

@@ -1,0 +1,36 @@
+"""How strong a penalty is: one number for all runs, or a tensor (R,) where runs differ."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+
+Strength = float | Tensor  # one for all runs, or (R,)
+
+
+def strength_of(strength: Strength, run: int | slice) -> float | Tensor:
+    """The strength of one run, or of those of a slice."""
+    return strength[run] if isinstance(strength, Tensor) else strength
+
+
+def per_run(strength: Strength, like: Tensor, factor: float = 1.0) -> Tensor:
+    """A strength as (R,), times a factor."""
+    if isinstance(strength, Tensor):
+        return strength.to(like) * factor
+    return _constant(strength * factor, len(like), like.device, like.dtype)
+
+
+@lru_cache(maxsize=64)
+def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Made once: every step asks for it."""
+    return torch.full((size,), value, device=device, dtype=dtype)
+
+
+def check_strength(name: str, strength: Strength) -> None:
+    values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
+    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
+        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength}.")
