@@ -26,18 +26,30 @@ Build = Callable[..., Any]
 THRESHOLD, SCALE, FIRST_BYTE = 64, 256 / 192, 4096
 PROCESSORS = 2  # few, so that blocks that stay have several tiles
 
-# map, learners, inputs, outputs, pooled, first
-SMALL = [
+# map, learners, inputs, outputs, pooled, first, whether there is a ReLU (True), the rows that count (all)
+SMALL: list[tuple[Any, ...]] = [
     (16, 1, 32, 32, True, False),
     (16, 5, 3, 9, False, True),
     (8, 5, 9, 18, True, False),
     (16, 5, 9, 9, True, False),
     (8, 1, 64, 64, True, False),
     (8, 3, 20, 40, False, False),
+    (16, 5, 20, 20, True, False),  # outputs in several slices, each with the inputs that it needs
     (8, 1, 64, 128, False, False),
     (32, 2, 3, 7, True, True),
+    (16, 3, 1, 7, False, True),
+    (16, 1, 1, 64, True, True, False),
+    (8, 3, 7, 7, False, False, False),
+    (8, 3, 7, 7, True, False, False),
+    (8, 1, 64, 64, True, False, False),
+    (8, 1, 64, 64, False, False, False),
+    (16, 3, 1, 7, False, True, True, (3, 10)),
+    (16, 2, 12, 12, False, False, True, (3, 9)),
+    (16, 2, 12, 12, True, False, True, (4, 8)),
+    (16, 1, 64, 64, True, False, False, (4, 8)),
+    (16, 1, 64, 64, False, False, True, (4, 8)),
 ]
-LARGE = [
+LARGE: list[tuple[Any, ...]] = [
     *SMALL,
     (32, 1, 32, 32, True, False),
     (32, 5, 9, 9, True, False),
@@ -47,11 +59,27 @@ LARGE = [
     (8, 5, 36, 36, True, False),
     (8, 10, 20, 20, True, False),
     (64, 1, 3, 32, False, True),
+    (32, 5, 1, 28, False, True, True, (3, 26)),
+    (32, 5, 28, 28, True, False, True, (4, 24)),
+    (16, 5, 28, 28, False, False, False, (3, 10)),
+    (16, 5, 28, 28, True, False, False, (4, 8)),
+    (32, 1, 1, 64, False, True),
+    (32, 1, 64, 64, True, False),
 ]
 
 
-def layer(map: int, learners: int, inputs: int, outputs: int, pooled: bool, first: bool) -> Convolution:
-    return Convolution(map, learners, inputs, outputs, pooled, first, 0, learners * inputs * outputs * 9)
+def layer(
+    map: int,
+    learners: int,
+    inputs: int,
+    outputs: int,
+    pooled: bool,
+    first: bool,
+    relu: bool = True,
+    rows: tuple[int, int] | None = None,
+) -> Convolution:
+    weights = learners * inputs * outputs * 9
+    return Convolution(map, learners, inputs, outputs, pooled, first, 0, weights, relu, rows)
 
 
 class Case:
@@ -66,8 +94,8 @@ class Case:
         if c.first:
             pools = [torch.randint(0, 256, (5, side, side, 4), generator=g, dtype=torch.uint8) for _ in range(runs)]
             index = torch.randint(0, 5, (runs, batch), generator=g)
-            gain, shift = torch.tensor([0.01, 0.02, 0.03]), torch.tensor([-0.5, 0.1, 0.2])
-            self.x = torch.stack([pools[r][index[r]][..., :3] * gain + shift for r in range(runs)]).bfloat16()
+            gain, shift = torch.tensor([0.01, 0.02, 0.03])[: c.inputs], torch.tensor([-0.5, 0.1, 0.2])[: c.inputs]
+            self.x = torch.stack([pools[r][index[r]][..., : c.inputs] * gain + shift for r in range(runs)]).bfloat16()
             pools, index = [p.to(device) for p in pools], index.to(device)
             places = torch.tensor([p.data_ptr() for p in pools], device=device)
             three = ctypes.c_float * 3
@@ -76,17 +104,21 @@ class Case:
             )
             self.keep += [pools, index, places]
         else:
-            real = torch.randn(runs, batch, side, side, c.learners * c.inputs, generator=g).relu()
+            real = torch.randn(runs, batch, side, side, c.learners * c.inputs, generator=g)
+            real = real.relu() if c.relu else real  # as if the layer before were of the same kind
             self.x = F.pad(real, (0, c.channels_in - real.shape[-1])).bfloat16()
             self.source = Source(data=self.on_device(self.x).data_ptr())
         self.keys = [torch.randint(-(2**31), 2**31 - 1, (runs,), generator=g, dtype=torch.int32) for _ in range(2)]
         # In float64, from the rounded weights and inputs that the kernels see.
         self.leaf_x = self.x.double().requires_grad_()
         self.leaf_row = self.row.bfloat16().double().requires_grad_()
-        self.before_relu = torch.stack([self.one_run(r) for r in range(runs)])
+        self.sums = torch.stack([self.one_run(r) for r in range(runs)])
         half = side // 2 if c.pooled else side
         self.out_shape = (runs, batch, half, half, c.channels_out)
         real = torch.randn(*self.out_shape[:-1], c.learners * c.outputs, generator=g)
+        first, count = c.rows or (0, side)
+        self.counts = slice(first * half // side, (first + count) * half // side)  # the rows that do, of the output
+        real[:, :, : self.counts.start] = real[:, :, self.counts.stop :] = 0.0
         self.gradient = F.pad(real, (0, c.channels_out - real.shape[-1])).bfloat16()
 
     def one_run(self, r: int) -> Tensor:
@@ -139,7 +171,8 @@ def distance(a: Tensor, b: Tensor) -> float:
 
 
 def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, runs: int = 2, batch: int = 3) -> None:
-    tiling, sharing = choose_tiling(Shape.forward(c), teams), choose_sharing(Shape.forward(c), c.pooled)
+    tiling = choose_tiling(Shape.forward(c), teams, c.rows)
+    sharing = choose_sharing(Shape.forward(c), c.pooled, c.rows)
     assert tiling is not None and sharing is not None
     case = Case(c, runs, batch, device)
     out = case.empty(*case.out_shape, dtype=torch.bfloat16)
@@ -148,13 +181,14 @@ def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, r
     target = Target(
         out.data_ptr(), code.data_ptr(), 0, first.data_ptr(), second.data_ptr(), THRESHOLD, SCALE, FIRST_BYTE
     )
-    macros = {"SOURCE": int(c.first), "RESULT": int(c.pooled)}
+    macros = {"SOURCE": int(c.first), "RESULT": int(c.pooled) + (0 if c.relu else 4)}
     case.convolve(build, tiling, macros, case.source, forward_map(c, tiling), target)
-    y = case.before_relu.detach().relu()
+    y = case.sums.detach().relu() if c.relu else case.sums.detach()
     if c.pooled:
         check_pooling(case, y, out, code)
     else:
-        assert distance(out, y) < 3e-3
+        assert distance(out[:, :, case.counts], y[:, :, case.counts]) < 3e-3
+    assert bool(out.isfinite().all())
     check_gradients(case, build, sharing, code.cpu(), teams)
 
 
@@ -164,9 +198,11 @@ def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
     words = keyed_words_plain(*case.keys, (FIRST_BYTE + size) // 4)
     kept = words.view(torch.uint8)[:, FIRST_BYTE:].view(case.out_shape) >= THRESHOLD
     four = torch.stack([y[:, :, i::2, j::2] for i in (0, 1) for j in (0, 1)])
+    four, kept, out, code = (x[..., case.counts, :, :] for x in (four, kept, out, code))
     assert distance(out, four.amax(0) * kept * SCALE) < 3e-3
     found = code.cpu().long()
     assert bool((found[~kept] == 4).all()) and bool((found <= 4).all())
+    assert case.c.relu or bool((found[kept] < 4).all())
     won = four.gather(0, found.clamp(max=3).unsqueeze(0))[0]
     # Where two pixels round to the same bfloat16, either may win.
     ours = torch.where(found < 4, won, 0.0)
@@ -178,16 +214,16 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor, te
     source = Source(data=case.on_device(case.gradient).data_ptr(), scale=SCALE)
     if c.pooled:
         source.code = case.on_device(code).data_ptr()
-        scaled, dy = (case.gradient.float() * SCALE).bfloat16().double(), torch.zeros_like(case.before_relu)
+        scaled, dy = (case.gradient.float() * SCALE).bfloat16().double(), torch.zeros_like(case.sums)
         for place in range(4):
             dy[:, :, place // 2 :: 2, place % 2 :: 2] = torch.where(code == place, scaled, 0.0)
-    dx, drow = torch.autograd.grad((case.before_relu * dy).sum(), [case.leaf_x, case.leaf_row])
+    dx, drow = torch.autograd.grad((case.sums * dy).sum(), [case.leaf_x, case.leaf_row])
     kind = 2 if c.pooled else 0
     if not c.first:
         backward = choose_tiling(Shape.backward(c), teams)
         assert backward is not None
         mask = case.on_device(case.x)
-        for result, expected in ((2, dx), (3, dx * (case.x > 0))):
+        for result, expected in ((2, dx), (3, dx * (case.x > 0)))[: 2 if c.relu else 1]:
             found = case.empty(*case.x.shape, dtype=torch.bfloat16)
             target = Target(data=found.data_ptr(), mask=mask.data_ptr())
             macros = {"SOURCE": kind, "RESULT": result}
@@ -244,6 +280,7 @@ def test_every_weight_is_packed_once(learners: int, width: int) -> None:
     """Whatever the number of learners: each weight lies in both packed orders and has one place among the sums."""
     for map, inputs, outputs, first in (
         (32, 3, width, True),
+        (32, 1, width, True),
         (16, width, 2 * width, False),
         (8, 2 * width, width, False),
     ):

@@ -7,23 +7,37 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from kenyon.importance import fisher_published
 from kenyon.methods import METHODS
 from kenyon.nets import Net
 from kenyon.nets.execution import Sequential
+from kenyon.nets.frame import frame_of
 from kenyon.nets.tiled import Tiled, plan_stages
 from kenyon.random import Purpose
 from kenyon.streams.source import Group, Source
 from kenyon.train import Trainer, Training
+from kenyon.train.fleet import Fleet
 from tests.nets import emulation
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
-SHAPE = (3, 8, 8)
+PADDED, FRAMED = (3, 8, 8), (1, 12, 12)
 
 
-def backbone() -> nn.Sequential:
+def backbone(shape: tuple[int, int, int]) -> nn.Sequential:
+    if shape == FRAMED:  # 12 -> 10 -> 5 -> 3
+        return nn.Sequential(
+            OrderedDict(
+                conv1=nn.Conv2d(1, 6, 3),
+                relu1=nn.ReLU(),
+                pool1=nn.MaxPool2d(2),
+                conv2=nn.Conv2d(6, 6, 3),
+                flatten=nn.Flatten(),
+                dense=nn.Linear(54, 8),
+                relu2=nn.ReLU(),
+            )
+        )
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(3, 6, 3, padding=1),
@@ -43,34 +57,42 @@ def backbone() -> nn.Sequential:
 HYPER = {"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1}
 
 
-def trainer(name: str = "caf-ewc", *, together: bool) -> Trainer:
+def trainer(name: str = "caf-ewc", shape: tuple[int, int, int] = PADDED, *, together: bool) -> Trainer:
+    """Two tasks, of two classes each or of three and two."""
     g = torch.Generator().manual_seed(0)
-    labels = torch.arange(40) % 4
-    images = torch.randint(0, 256, (40, *SHAPE), generator=g, dtype=torch.uint8)
-    groups = (Group("a", (0, 1)), Group("b", (2, 3)))
-    source = Source("x", images, labels, torch.arange(40) >= 28, tuple("0123"), groups, (0.5,) * 3, (0.3,) * 3)
+    groups = (
+        (Group("a", (0, 1)), Group("b", (2, 3))) if shape == PADDED else (Group("a", (0, 1, 2)), Group("b", (3, 4)))
+    )
+    counts = [len(group.classes) for group in groups]
+    labels = torch.arange(40) % sum(counts)
+    images = torch.randint(0, 256, (40, *shape), generator=g, dtype=torch.uint8)
+    names, centre = tuple("01234"[: sum(counts)]), ((0.5,) * shape[0], (0.3,) * shape[0])
+    source = Source("x", images, labels, torch.arange(40) >= 28, names, groups, *centre)
     streams = [source.stream(seed, validation=0.2) for seed in (0, 1)]
     spec = METHODS[name]
     method = spec({n: HYPER[n] for n in spec.required})
     if method.importance is not None:
         method = replace(method, importance=replace(fisher_published(), batch=2))
     K, members = (1, 2) if method.apart else (2 if method.multi else 1, 1)
-    bare = Net(backbone(), SHAPE, [2, 2], learners=K)
-    learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    net = Net(backbone(), SHAPE, [2, 2], learners=K, learned=learned)
+    bare = Net(backbone(shape), shape, counts, learners=K)
+    learned = {name: size for p in method.penalties for name, size in p.learned(bare).items()}
+    net = Net(backbone(shape), shape, counts, learners=K, learned=learned)
     if together:
-        steps = Sequential(net.backbone, SHAPE, K, folds=True).steps  # type: ignore[arg-type]
-        stages = plan_stages(steps, SHAPE, net.layout, K)
+        steps = Sequential(net.backbone, shape, K, folds=True).steps  # type: ignore[arg-type]
+        stages = plan_stages(steps, shape, net.layout, K)
         assert stages is not None
-        net.execute = Tiled(net.backbone, SHAPE, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
+        net.execute = Tiled(net.backbone, shape, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
     return Trainer(net, streams, method, Training(epochs=2, batch=6), members=members)
 
 
-def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", [PADDED, FRAMED])
+def test_small_batches_at_once_equal_one_after_another(
+    shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     estimates = []
     for stacked in (1, 6):
         monkeypatch.setattr("kenyon.train.engine.STACKED", stacked)
-        t = trainer(together=True)
+        t = trainer(shape=shape, together=True)
         assert t.engine.at_once == max(1, stacked // 2)
         t._enter_phase()
         t._begin_phase()
@@ -81,12 +103,15 @@ def test_small_batches_at_once_equal_one_after_another(monkeypatch: pytest.Monke
     torch.testing.assert_close(estimates[1], estimates[0], rtol=1e-3, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", ["caf-ewc", "er", "icl-ewc", "discrete", "joint-caf"])
-def test_training_together_follows_training_one_after_another(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [*((name, PADDED) for name in ("caf-ewc", "er", "icl-ewc", "discrete", "joint-caf")), ("caf-ewc", FRAMED)],
+)
+def test_training_together_follows_training_one_after_another(name: str, shape: tuple[int, int, int]) -> None:
     """The same weights after two tasks, as nearly as bfloat16 allows."""
     ends = []
     for together in (True, False):
-        t = trainer(name, together=together)
+        t = trainer(name, shape, together=together)
         assert t.net.together == together
         start = t.theta.clone()
         t.run()
@@ -95,3 +120,19 @@ def test_training_together_follows_training_one_after_another(name: str) -> None
     size = t.net.layout.protected
     ours, expected = (end[:, :size].flatten() for end in ends)
     assert float(torch.cosine_similarity(ours, expected, dim=0)) > 0.9
+
+
+def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
+    streams = trainer(shape=FRAMED, together=False).engine.fleet.streams
+    plain, framed = (
+        Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, frame_of(12, [(0, True), (0, False)]))
+    )
+    pool, image = framed.pools[0], streams[0].pool[3]
+    assert isinstance(pool, Tensor) and isinstance(image, Tensor)
+    assert pool.shape[1:] == (16, 16, 4)
+    assert torch.equal(pool[3, 1:13, 1:13, 0], image[0])
+    assert int(pool[3].sum()) == int(image.sum())  # nothing around it, and no other colours
+    index = torch.tensor([3, 0, 5])
+    one, other = (fleet.images(0, index) for fleet in (plain, framed))
+    assert isinstance(one, Tensor) and isinstance(other, Tensor)
+    assert torch.equal(one, other)

@@ -25,6 +25,7 @@ from kenyon.errors import ConfigError
 from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
+from kenyon.nets.frame import Frame
 from kenyon.nets.products import dense_layer
 from kenyon.nets.unfolded import pays, unfolded
 
@@ -50,6 +51,7 @@ class Execution(Protocol):
     capturable: bool  # whether a CUDA graph may hold it
     threads: bool  # whether a CPU may compute several runs at the same time
     input_channels: int | None  # images should come with this many channels, the last ones empty; None: as they are
+    frame: Frame | None  # into which images that are read in place should be laid
 
     def noise_size(self, batch: int) -> int:
         """How many random bytes one run needs for one batch."""
@@ -100,7 +102,7 @@ class Step:
     layer: nn.Module
     site: DropoutSite | None = None  # of the dropout at this step
     number: int = 0  # its place among the sites
-    relu: bool = False  # a convolution's own: bias, ReLU ...
+    relu: bool = False  # a convolution's own: bias, perhaps ReLU ...
     pool: bool = False  # ... and 2x2 pooling, then the dropout of `site`
 
 
@@ -110,6 +112,7 @@ class Sequential:
     capturable = True
     threads = True
     input_channels: int | None = None
+    frame: Frame | None = None
 
     def __init__(
         self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int, *, folds: bool = False
@@ -127,9 +130,9 @@ class Sequential:
         for name, layer in layers:
             last = steps[-1] if steps else None
             behind = last if folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
-            if behind and isinstance(layer, nn.ReLU) and not behind.relu:
+            if behind and isinstance(layer, nn.ReLU) and not behind.relu and not behind.pool:
                 steps[-1] = replace(behind, relu=True)
-            elif behind and _halves(layer) and behind.relu and not behind.pool:
+            elif behind and _halves(layer) and not behind.pool:
                 steps[-1] = replace(behind, pool=True)
             elif isinstance(layer, nn.Dropout):
                 number, site = next(sites)
@@ -244,14 +247,15 @@ class Stacked(Sequential):
         x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
         bias = w.new_zeros(outputs) if bias is None else bias.to(x.dtype).reshape(-1)
         bias = F.pad(bias, (0, padded(outputs) - outputs))
-        if not step.relu:
-            return x + bias.view(1, -1, 1, 1)
-        kernels = x.is_cuda and fused.available(x)
+        kernels = x.is_cuda and fused.available(x) and step.relu
         piece = pieces[step.number] if step.site is not None else None
         threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
         if step.pool and kernels and x.shape[2] % 2 == x.shape[3] % 2 == 0:
             return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
-        x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+        if step.relu:
+            x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+        else:
+            x = x + bias.view(1, -1, 1, 1)
         if step.pool:
             x = F.max_pool2d(x, 2)
         return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
@@ -263,6 +267,7 @@ class General:
     capturable = False
     threads = False  # there is one generator for all
     input_channels: int | None = None
+    frame: Frame | None = None
 
     def __init__(self, backbone: nn.Module, learners: int) -> None:
         buffers = [name for name, _ in backbone.named_buffers()]

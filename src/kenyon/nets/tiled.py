@@ -1,8 +1,9 @@
 """The fastest execution: all runs and learners at once, convolutions by CUDA kernels of our own.
 
-It serves backbones of 3x3 convolutions, each with its ReLU and perhaps 2x2 pooling and dropout, followed by dense
-layers, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout and keep no more
-than the backward pass needs. Everything else goes through `execution`.
+It serves backbones of 3x3 convolutions, each perhaps with ReLU, 2x2 pooling and dropout, followed by dense layers or
+by none, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout and keep no more
+than the backward pass needs. They know convolutions with padding; those without go through a larger `frame`.
+Everything else goes through `execution`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from math import prod
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.nets.cuda import compiler
@@ -20,6 +22,7 @@ from kenyon.nets.cuda.stack import ConvolutionStack, Convolve, Stage, choose_sta
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.execution import Sequential, Step, known_layers
+from kenyon.nets.frame import Frame, frame_of
 from kenyon.nets.layout import Layout
 from kenyon.nets.products import dense_layer
 from kenyon.random import Noise
@@ -50,34 +53,53 @@ def plan_stages(
     """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot. `teams`: the
     device has products of four warps.
     """
-    channels, side, width = shape
-    if channels != 3 or side != width:
+    frame = plan_frame(steps, shape)
+    if frame is None or shape[0] not in (1, 3):
         return None
+    side = frame.side
     layers: list[tuple[Convolution, DropoutSite | None]] = []
-    for step in steps:
-        if not isinstance(step.layer, nn.Conv2d):
-            break
-        if side % 8 or not step.relu or not _plain(step.layer):
-            return None
+    for (step, convolution), rows in zip(_convolutions(steps), frame.rows, strict=True):
+        if step.site is not None and convolution.padding == (0, 0):
+            return None  # the kernels would draw for the whole map
         weight, bias = layout.segments[f"{step.name}.weight"], layout.segments[f"{step.name}.bias"]
         layer = Convolution(
             side,
             learners,
-            step.layer.in_channels,
-            step.layer.out_channels,
+            convolution.in_channels,
+            convolution.out_channels,
             step.pool,
             not layers,
             weight.start,
             bias.start,
+            step.relu,
+            rows,
         )
         layers.append((layer, step.site))
         side = side // 2 if step.pool else side
     rest = steps[len(layers) :]
-    if not layers or not rest or not isinstance(rest[0].layer, nn.Flatten):
+    if not rest or not isinstance(rest[0].layer, nn.Flatten):
         return None
     if _dense_layers(rest[1:]) is None:
         return None
     return choose_stages(layers, teams)
+
+
+def plan_frame(steps: Sequence[Step], shape: tuple[int, int, int]) -> Frame | None:
+    """What the convolutions at the beginning of a backbone see images in; None if the kernels cannot compute them."""
+    layers = _convolutions(steps)
+    if shape[1] != shape[2] or not all(_plain(layer) for _, layer in layers):
+        return None
+    return frame_of(shape[1], [(int(layer.padding == (1, 1)), step.pool) for step, layer in layers])
+
+
+def _convolutions(steps: Sequence[Step]) -> list[tuple[Step, nn.Conv2d]]:
+    """Those before all other layers."""
+    found: list[tuple[Step, nn.Conv2d]] = []
+    for step in steps:
+        if not isinstance(step.layer, nn.Conv2d):
+            break
+        found.append((step, step.layer))
+    return found
 
 
 def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
@@ -96,12 +118,13 @@ def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite |
 
 
 def _plain(layer: nn.Conv2d) -> bool:
-    settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-    return settings == ((3, 3), (1, 1), (1, 1), (1, 1)) and layer.bias is not None
+    settings = (layer.kernel_size, layer.stride, layer.dilation)
+    known = settings == ((3, 3), (1, 1), (1, 1)) and layer.padding in ((0, 0), (1, 1))
+    return known and layer.bias is not None
 
 
 class Tiled(Sequential):
-    input_channels: int | None = 4  # three colours and an empty byte: a pixel is one word
+    input_channels: int | None = 4  # one colour or three and empty bytes: a pixel is one word
 
     def __init__(
         self,
@@ -115,6 +138,7 @@ class Tiled(Sequential):
         super().__init__(backbone, shape, learners, folds=True)
         self.stages, self.device, self.build = stages, device, build
         self.convolutional = self.steps[: len(stages)]
+        self.frame = plan_frame(self.steps, shape)
         self.dense = _dense_layers(self.steps[len(stages) + 1 :]) or []
         self._stack: ConvolutionStack | None = None  # compiled when first used
 
@@ -139,5 +163,10 @@ class Tiled(Sequential):
     def _flattened(self, maps: Tensor) -> Tensor:
         """(R, B, H, W, padded(K*C)) -> (R, K, B, C*H*W), each learner's features in PyTorch's own order."""
         channels = self.stages[-1].layer.outputs
-        each = maps[..., : self.learners * channels].unflatten(-1, (self.learners, channels))
+        real = self.learners * channels
+        assert self.frame is not None
+        before, behind = self.frame.first, maps.shape[2] - self.frame.first - self.frame.size
+        if before or behind:
+            maps = F.pad(maps, (0, real - maps.shape[-1], *(-before, -behind) * 2))  # cut out what is right
+        each = maps[..., :real].unflatten(-1, (self.learners, channels))
         return each.permute(0, 4, 1, 5, 2, 3).flatten(3)

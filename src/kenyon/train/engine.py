@@ -49,7 +49,10 @@ class Engine:
         `members`: how many rows, one after another, are networks of one run.
         """
         self.net, self.device = net, net.device
-        self.fleet = Fleet(streams, net.device, net.execute.input_channels, by_reference=not net.small)
+        execute = net.execute
+        self.fleet = Fleet(
+            streams, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
+        )
         self.members = members
         self.position = Position(diverged=[None] * (len(streams) // members))
         R, joint = len(streams), len(phases[0]) > 1

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.nets import Pictures
+from kenyon.nets.frame import Frame
 from kenyon.random import Noise
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.task import Split, Stream
@@ -39,10 +40,11 @@ class Fleet:
         device: torch.device,
         channels: int | None = None,
         *,
+        frame: Frame | None = None,
         by_reference: bool = True,
     ) -> None:
         """`channels` pads images with empty channels up to that number, for the sake of alignment; `by_reference`:
-        whether images of all runs at once are given as places in their pools."""
+        whether images of all runs at once are given as places in their pools, where they lie in a `frame`."""
         first = streams[0]
         for stream in streams[1:]:
             if stream.class_counts != first.class_counts or stream.input_shape != first.input_shape:
@@ -58,9 +60,11 @@ class Fleet:
         pools: dict[int, Pool] = {}
         for stream in streams:
             if id(stream.pool) not in pools:
-                pools[id(stream.pool)] = _on_device(stream.pool, device, pad)
+                pools[id(stream.pool)] = _on_device(stream.pool, device, pad, frame)
         self.pools = [pools[id(stream.pool)] for stream in streams]
         self.one_pool, self.by_reference = len(pools) == 1, by_reference
+        begin = 0 if frame is None else frame.offset
+        self.rows, self.columns = (slice(begin, begin + side) for side in first.input_shape[1:])  # of a pool's images
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
         self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
         self.shift = F.pad(-mean / std, (0, pad)).to(device)
@@ -87,6 +91,8 @@ class Fleet:
             each = [None if noise is None else noise.of_runs(slice(r, r + 1)) for r in range(len(self))]
             parts = zip(self.pools, index, each, strict=True)
             pixels = torch.stack([augmented(view, pool, i, mine) for pool, i, mine in parts])
+        if view is None:
+            pixels = pixels[..., self.rows, self.columns, :]
         return torch.addcmul(self.shift, pixels.to(torch.float32), self.scale).movedim(-1, -3)
 
     def samples(self, part: str, tasks: Sequence[int], *, multiple: int = 1) -> Samples:
@@ -111,11 +117,13 @@ class Fleet:
         )
 
 
-def _on_device(pool: Pool, device: torch.device, pad: int) -> Pool:
-    """With the channel last, and so many empty channels behind it."""
+def _on_device(pool: Pool, device: torch.device, pad: int, frame: Frame | None) -> Pool:
+    """With the channel last and so many empty channels behind it, images of equal sizes in their frame."""
     if isinstance(pool, Ragged):
         return replace(pool.to(device), pixels=F.pad(pool.pixels.to(device), (0, pad)))
-    return F.pad(pool.to(device).permute(0, 2, 3, 1), (0, pad)).contiguous()
+    pool = pool.to(device).permute(0, 2, 3, 1)
+    edges = [] if frame is None else [frame.offset, frame.side - frame.offset - pool.shape[1]] * 2
+    return F.pad(pool, (0, pad, *edges)).contiguous()
 
 
 @dataclass(frozen=True)

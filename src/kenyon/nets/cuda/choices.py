@@ -11,26 +11,29 @@ from kenyon.nets.cuda.plan import SHARED_MEMORY, DenseTiling, Shape, Sharing, Ti
 _RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
 
 
-def choose_tiling(shape: Shape, teams: bool) -> Tiling | DenseTiling | None:
+Lines = tuple[int, int] | None  # the first row of the output that counts, and how many do; None: all
+
+
+def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | DenseTiling | None:
     """None where the layer does not fit the kernels. `teams`: the device has products of four warps."""
-    dense = _choose_dense(shape) if teams and shape.learners == 1 and shape.taps == 9 else None
-    return dense or _choose_tiling(shape)
+    dense = _choose_dense(shape, lines) if teams and shape.learners == 1 and shape.taps == 9 else None
+    return dense or _choose_tiling(shape, lines)
 
 
-def _choose_dense(shape: Shape) -> DenseTiling | None:
+def _choose_dense(shape: Shape, lines: Lines) -> DenseTiling | None:
     if shape.map not in (8, 16, 32):
         return None
     slice = 64  # narrower products fetch too much: with 32 outputs `convolve` is as fast or faster
     # A thread keeps 4 sums for each 8 x 8 pixels and 8 outputs.
     if shape.channels_out % slice == 0 and shape.map // 8 * slice // 2 <= 64:
         for teams in (4, 3, 2):
-            tiling = DenseTiling(shape, slice, teams)
+            tiling = DenseTiling(shape, slice, teams, *_tiles(DenseTiling.rows, shape.map, lines))
             if tiling.shared_bytes <= SHARED_MEMORY:
                 return tiling
     return None
 
 
-def _choose_tiling(shape: Shape) -> Tiling | None:
+def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
     blocks = shape.channels_out // 8
     if shape.taps == 1:  # little work a pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
@@ -42,14 +45,14 @@ def _choose_tiling(shape: Shape) -> Tiling | None:
         each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
         warps_m, rows = shape.map // 8, 8
         warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
-    if rows < 2 or shape.map % rows:
+    if rows < 2 or shape.map % rows or rows * shape.map != 64 * warps_m:
         return None
-    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1)
+    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1, *_tiles(rows, shape.map, lines))
     room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
     return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
 
 
-def choose_sharing(shape: Shape, pooled: bool) -> Sharing | None:
+def choose_sharing(shape: Shape, pooled: bool, lines: Lines = None) -> Sharing | None:
     best: tuple[float, Sharing] | None = None
     side = 3 if shape.taps == 9 else 1
     inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
@@ -59,7 +62,7 @@ def choose_sharing(shape: Shape, pooled: bool) -> Sharing | None:
             sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
             if sums > 30:
                 continue
-            for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums):
+            for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums, lines):
                 cost = _cost(sharing, sizes)
                 if best is None or cost < best[0]:
                     best = cost, sharing
@@ -76,7 +79,13 @@ def _group_sizes(shape: Shape, inputs_each: int, outputs_each: int) -> list[int]
 
 
 def sharings(
-    shape: Shape, pooled: bool, inputs_each: int, outputs_each: int, all_groups: int, sums: int
+    shape: Shape,
+    pooled: bool,
+    inputs_each: int,
+    outputs_each: int,
+    all_groups: int,
+    sums: int,
+    lines: Lines = None,
 ) -> Iterator[Sharing]:
     side = 3 if shape.taps == 9 else 1
     across = shape.channels_out // 8 // outputs_each
@@ -88,7 +97,10 @@ def sharings(
         rows, images = tile_of(pixels, shape.map)
         if rows < 2 or rows % 2 or shape.map % rows:
             continue
-        sharing = Sharing(shape, rows, images, inputs_each, outputs_each, groups, splits, 1, stages, pooled)
+        top, down = _tiles(rows, shape.map, lines)
+        sharing = Sharing(
+            shape, rows, images, inputs_each, outputs_each, groups, splits, 1, top, down, stages, pooled
+        )
         resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
         if resident:
             yield replace(sharing, resident=resident)
@@ -107,7 +119,14 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     if sharing.stages == 2:  # it comes while another is multiplied
         tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
-    return (max(products, matrices) + tile) * (1 + 4 / warps) + wait
+    return ((max(products, matrices) + tile) * (1 + 4 / warps) + wait) * (sharing.down * sharing.rows / s.map)
+
+
+def _tiles(rows: int, map: int, lines: Lines) -> tuple[int, int]:
+    """Where tiles of so many rows begin, at an even row, and how many there are."""
+    first, count = lines or (0, map)
+    down = -(-(first % 2 + count) // rows)
+    return min(first // 2 * 2, map - down * rows), down
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -14,12 +14,18 @@
 //
 // MAP        height and width of the input and output
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
-// TAPS       9, or 1 for the first layer, whose 27 inputs of a pixel are laid out as channels
+// TAPS       9, or 1 for the first layer, whose 9 or 27 inputs of a pixel are laid out as channels
 // ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
+// TOP, TILES_DOWN   where not all rows count: at which tiles begin, and how many there are below one another
 // THREADS    that share a tile
 // SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
-//            3 masked where `mask` is not positive
+//            3 masked where `mask` is not positive, 4 bias, 5 bias + 2x2 maximum + dropout
+
+#ifndef TOP
+#define TOP 0
+#define TILES_DOWN (MAP / ROWS)
+#endif
 
 typedef unsigned char u8;
 typedef unsigned short bf16;
@@ -126,7 +132,6 @@ __device__ constexpr bool used(int k, int n) {
 constexpr int SIDE = TAPS == 9 ? 3 : 1, BORDER = SIDE - 1;
 constexpr int PITCH = MAP + BORDER, TALL = ROWS + BORDER;
 constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * MAP;
-constexpr int TILES_DOWN = MAP / ROWS;
 constexpr int HALF = MAP / 2;
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
@@ -147,7 +152,7 @@ struct Source {
 
 struct Place { int run, image, row; };  // of a tile's first pixel
 
-DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, tile % TILES_DOWN * ROWS}; }
+DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, TOP + tile % TILES_DOWN * ROWS}; }
 
 DEVICE void store8(void* to, const Vec8& v) { *(Vec8*)to = v; }
 DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
@@ -196,28 +201,29 @@ DEVICE void copy_activations(char* tile, const Source& from, Place at, int chann
     }
 }
 
-// The 27 neighbours of a pixel as channels: tap by tap three colours, then zeros up to 32.
+// The nine neighbours of a pixel as channels: tap by tap its colours, then zeros. One colour makes 16 channels, three 32.
+constexpr int COLOURS = CI == 16 ? 1 : 3;
 DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
-    constexpr int STRIDE = stride_of(32);
+    constexpr int STRIDE = stride_of(CI);
     const u32* pool = ((const u32* const*)from.data)[at.run];
     const i64* index = from.index + (i64)at.run * batch;
     for (int pixel = threadIdx.x; pixel < PIXELS; pixel += blockDim.x) {
         const int x = pixel % MAP, y = pixel / MAP % ROWS + at.row, image = at.image + pixel / (MAP * ROWS);
         const u32* picture = pool + (image < batch ? index[image] : 0) * (MAP * MAP);
-        float value[32];
+        float value[CI];
         each<0, 9>([&](auto tap) {
             constexpr int T = decltype(tap)::value;
             const int px = x + T % 3 - 1, py = y + T / 3 - 1;
             const bool inside = px >= 0 && px < MAP && py >= 0 && py < MAP && image < batch;
             const u32 colours = inside ? picture[py * MAP + px] : 0;
-            each<0, 3>([&](auto colour) {
+            each<0, COLOURS>([&](auto colour) {
                 constexpr int C = decltype(colour)::value;
                 const float level = (float)((colours >> (8 * C)) & 255u);
-                value[3 * T + C] = inside ? level * from.gain[C] + from.shift[C] : 0.0f;
+                value[COLOURS * T + C] = inside ? level * from.gain[C] + from.shift[C] : 0.0f;
             });
         });
-        value[27] = value[28] = value[29] = value[30] = value[31] = 0.0f;
-        each<0, 4>([&](auto part) {
+        each<9 * COLOURS, CI>([&](auto rest) { value[decltype(rest)::value] = 0.0f; });
+        each<0, CI / 8>([&](auto part) {
             const float* v = value + decltype(part)::value * 8;
             const Vec8 eight = {{pack(v[0], v[1]), pack(v[2], v[3]), pack(v[4], v[5]), pack(v[6], v[7])}};
             store8(tile + pixel * STRIDE + decltype(part)::value * 16, eight);

@@ -100,9 +100,16 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warp_m = warp % WARPS_M, warp_n = warp / WARPS_M;
     const int run = blockIdx.z, part = blockIdx.y * WARPS_N + warp_n, first_channel = blockIdx.y * OUT_CHANNELS;
     const Place at = place_of(blockIdx.x, run);
-    if constexpr (SOURCE == 0) copy_activations<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+    bool needed = true;
+    if constexpr (WARPS_N < PARTS && !ALIKE) {  // outputs of some learners: leave out blocks of inputs of all others
+        const int k = Walk<CI>().chunk / 2, first = first_channel / LO, last = (first_channel + OUT_CHANNELS - 1) / LO;
+        needed = 16 * k < (last + 1) * LI && 16 * k + 16 > first * LI;
+    }
     if constexpr (SOURCE == 1) fetch_images(tile, from, at, batch);
-    if constexpr (SOURCE == 2) fetch_unpooled<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+    if (needed) {
+        if constexpr (SOURCE == 0) copy_activations<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+        if constexpr (SOURCE == 2) fetch_unpooled<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
+    }
     if constexpr (BORDER) clear_borders<Rows<CI>, BORDER / 2>(tile);
     await_copies();
     __syncthreads();

@@ -19,6 +19,7 @@ except ImportError:
 
 ROWS = 32
 WIDEST = 1024  # features of a row that a program can hold
+MOST = 16  # classes, which it takes one by one: of more, a library makes one product
 
 
 def available(x: Tensor) -> bool:
@@ -27,7 +28,7 @@ def available(x: Tensor) -> bool:
 
 def own_logits(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """features (R, K, B, F) by heads (R, C, F) and (R, C): (R, K, B, C)."""
-    if not available(features) or features.shape[-1] > WIDEST:
+    if not available(features) or features.shape[-1] > WIDEST or weight.shape[1] > MOST:
         return own_logits_plain(features, weight, bias)
     return _Heads.apply(features, weight, bias)  # type: ignore[no-untyped-call]
 

@@ -15,9 +15,9 @@ Map = npt.NDArray[np.int64]
 def _row_position(c: Convolution, tap: Map, i: Map, o: Map) -> Map:
     """Where the weight of (tap, input channel, output channel) lies in a run's row; -1: there is none."""
     if c.first:
-        tap, colour = i // 3, i % 3
-        there = (i < 27) & (o < c.learners * c.outputs)
-        position = c.weight + (o * 3 + colour) * 9 + tap
+        tap, colour = i // c.inputs, i % c.inputs
+        there = (i < 9 * c.inputs) & (o < c.learners * c.outputs)
+        position = c.weight + (o * c.inputs + colour) * 9 + tap
     else:
         there = (i < c.learners * c.inputs) & (o < c.learners * c.outputs) & (i // c.inputs == o // c.outputs)
         position = c.weight + (o * c.inputs + i % c.inputs) * 9 + tap

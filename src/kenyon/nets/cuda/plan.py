@@ -15,25 +15,27 @@ from kenyon.nets.dropout import padded
 SHARED_MEMORY = (
     227 * 1024
 )  # bytes of shared memory a block may have on Hopper; a multiprocessor has 1 KiB more for each
-IMAGE_CHANNELS = 32  # 27 neighbours of a pixel, padded
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A 3x3 convolution with padding 1 and its ReLU, of all learners."""
+    """A 3x3 convolution with padding 1 and its ReLU, if it has one, of all learners."""
 
     map: int  # height and width
     learners: int
     inputs: int  # channels of one learner
     outputs: int
     pooled: bool  # 2x2 pooling behind it
-    first: bool  # reads the images, which all learners share
+    first: bool  # reads the images, which all learners share and which have 1 or 3 colours, its inputs
     weight: int  # where its weights begin in a run's row: (K, O, I, 3, 3)
     bias: int  # (K, O)
+    relu: bool = True
+    rows: tuple[int, int] | None = None  # of its output that count: the first, and how many. None: all
 
     @property
     def channels_in(self) -> int:
-        return IMAGE_CHANNELS if self.first else padded(self.learners * self.inputs)
+        # Of images, the nine neighbours of a pixel are its channels.
+        return padded((9 if self.first else self.learners) * self.inputs)
 
     @property
     def channels_out(self) -> int:
@@ -112,6 +114,8 @@ class Tiling:
     patches_each: int
     blocks_each: int
     resident: int
+    top: int  # row at which tiles begin: those above it and below the last tile do not count
+    down: int  # tiles of an image
 
     @property
     def parts(self) -> int:
@@ -127,8 +131,7 @@ class Tiling:
         return max(self.shape.tile_bytes(self.rows, self.images), out)
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        tiles = -(-batch // self.images) * (self.shape.map // self.rows)
-        return tiles, self.parts // self.warps_n, runs
+        return -(-batch // self.images) * self.down, self.parts // self.warps_n, runs
 
     @property
     def macros(self) -> dict[str, int]:
@@ -142,6 +145,7 @@ class Tiling:
             "PATCHES_EACH": self.patches_each,
             "BLOCKS_EACH": self.blocks_each,
             "RESIDENT": self.resident,
+            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
@@ -164,6 +168,8 @@ class DenseTiling:
     shape: Shape
     slice: int
     teams: int
+    top: int
+    down: int
 
     @property
     def threads(self) -> int:
@@ -179,7 +185,7 @@ class DenseTiling:
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
         """Blocks stay for all tiles: together they fill the device once."""
         slices = self.shape.channels_out // self.slice
-        tiles = batch * (self.shape.map // self.rows)
+        tiles = batch * self.down
         return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
 
     @property
@@ -191,7 +197,14 @@ class DenseTiling:
             "THREADS": 128,
             "SLICE": self.slice,
             "TEAMS": self.teams,
+            **rows_macros(self),
         }
+
+
+def rows_macros(division: Tiling | DenseTiling | Sharing) -> dict[str, int]:
+    """None where all rows count."""
+    every = division.shape.map // division.rows
+    return {"TOP": division.top, "TILES_DOWN": division.down} if division.down < every else {}
 
 
 def tile_of(pixels: int, side: int) -> tuple[int, int]:
@@ -211,6 +224,8 @@ class Sharing:
     groups: int
     splits: int
     resident: int
+    top: int  # row at which tiles begin: above it and below them there is no gradient
+    down: int  # tiles of an image
     stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
     pooled: bool  # gradients come from behind 2x2 pooling
 
@@ -235,7 +250,7 @@ class Sharing:
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def tiles(self, batch: int) -> int:
-        return -(-batch // self.images) * (self.shape.map // self.rows)
+        return -(-batch // self.images) * self.down
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
         """How many blocks of threads share the tiles of one run and slice: together they fill the device once."""
@@ -260,6 +275,7 @@ class Sharing:
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
             "STAGES": self.stages,
+            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:

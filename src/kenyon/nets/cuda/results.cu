@@ -1,5 +1,7 @@
 // What becomes of a tile of results: bias, ReLU, pooling, dropout, or a mask. Needs convolution.cu before it.
 
+constexpr bool RELU = RESULT < 2, BIAS = RELU || RESULT > 3, POOL = RESULT == 1 || RESULT == 5;
+
 struct Target {
     bf16* data;
     u8* code;          // behind pooling: which of the four pixels was largest, 4: none, or dropped
@@ -19,17 +21,21 @@ DEVICE u32 mix(u32 x) {
 
 // A number of the bias; 0 in channels that belong to no learner, and for gradients, which have none.
 DEVICE float bias_of(const float* bias, int channel) {
-    return RESULT < 2 && channel < LEARNERS * LO ? bias[channel] : 0.0f;
+    return BIAS && channel < LEARNERS * LO ? bias[channel] : 0.0f;
 }
 
 // Sums of a patch as they leave the tensor cores: two neighbouring channels of a pixel, and of the pixel below it.
 template <int STRIDE> DEVICE void put(char* pixel, const float (&v)[4]) {
-    *(u32*)pixel = RESULT < 2 ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
-    *(u32*)(pixel + MAP * STRIDE) = RESULT < 2 ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
+    *(u32*)pixel = RELU ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
+    *(u32*)(pixel + MAP * STRIDE) = RELU ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
 }
 
+// Two bfloat16 as numbers without sign in the same order, nan above all, and back. Behind a ReLU they are already.
+DEVICE u32 ordered(u32 word) { return RELU ? word : word ^ ((word >> 15 & 0x00010001u) * 0xFFFFu | 0x80008000u); }
+DEVICE u32 unordered(u32 word) { return RELU ? word : word ^ ((~word >> 15 & 0x00010001u) * 0xFFFFu | 0x80008000u); }
+
 // Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of
-// a word: behind a ReLU bfloat16 are ordered like their bits, and nan is above all.
+// a word. Behind a ReLU a window of zeros has no winner.
 template <int STRIDE>
 DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
     const Vec8 pixel[4] = {load8(corner), load8(corner + STRIDE), load8(corner + MAP * STRIDE),
@@ -39,15 +45,15 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     u32 codes[4];
     each<0, 4>([&](auto pair) {
         constexpr int W = decltype(pair)::value;
-        u32 best = pixel[0].word[W], where = 0;
-        each<1, 4>([&](auto other) {
-            constexpr int P = decltype(other)::value;
-            const u32 wins = above_halves(pixel[P].word[W], best);
-            best = larger_halves(best, pixel[P].word[W]);
+        u32 best = ordered(pixel[0].word[W]), where = 0;
+        each<1, 4>([&](auto number) {
+            constexpr int P = decltype(number)::value;
+            const u32 other = ordered(pixel[P].word[W]), wins = above_halves(other, best);
+            best = larger_halves(best, other);
             where = (where & ~wins) | (P * 0x00010001u & wins);
         });
-        const u32 nothing = equal_halves(best, 0);
-        out.word[W] = best, codes[W] = (where & ~nothing) | (0x00040004u & nothing);
+        const u32 nothing = RELU ? equal_halves(best, 0) : 0;
+        out.word[W] = unordered(best), codes[W] = (where & ~nothing) | (0x00040004u & nothing);
     });
     if (to.threshold)
         each<0, 2>([&](auto half) {
@@ -67,12 +73,27 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     *(uint2*)(to.code + offset) = both;
 }
 
+// Rows of the result that do not count are zero, so that no nan of theirs meets a gradient of zero: those above the
+// first tile and below the last.
+template <int C> DEVICE void clear_rows(Place at, int first, const Target& to, int batch) {
+    constexpr int END = TOP + TILES_DOWN * ROWS, SHARE = POOL ? 2 : 1, WIDE = MAP / SHARE;
+    static_assert(IMAGES == 1 || (TOP == 0 && END == MAP), "tiles of several images have all rows");
+    const Walk<C> walk;
+    bf16* image = to.data + (i64)(at.run * batch + at.image) * (WIDE * WIDE * CO) + first + walk.chunk * 8;
+    if (TOP > 0 && at.row == TOP)
+        for (int i = walk.first; i < TOP / SHARE * WIDE; i += walk.stride) store8(image + i * CO, Vec8{});
+    if (END < MAP && at.row + ROWS == END)
+        for (int i = END / SHARE * WIDE + walk.first; i < WIDE * WIDE; i += walk.stride)
+            store8(image + i * CO, Vec8{});
+}
+
 // The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
 template <int C> DEVICE void leave(const char* tile, Place at, int first, const Target& to, int batch) {
     constexpr int STRIDE = stride_of(C);
     const Walk<C> walk;
     const int channel = first + walk.chunk * 8;
-    if constexpr (RESULT == 1) {
+    if constexpr (TILES_DOWN * ROWS < MAP) clear_rows<C>(at, first, to, batch);
+    if constexpr (POOL) {
         const u32 key = to.threshold ? to.first[at.run] : 0, second = to.threshold ? to.second[at.run] : 0;
         for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
             const int x = window % HALF, line = window / HALF, image = line / (ROWS / 2);

@@ -20,7 +20,7 @@ from kenyon.nets.cuda.rows import Totals, taken
 from kenyon.nets.dropout import DropoutSite
 
 ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
-RELU, POOL, AS_IS, MASKED = 0, 1, 2, 3  # RESULT of `convolve`
+RELU, RELU_POOL, AS_IS, MASKED, BIAS, BIAS_POOL = range(6)  # RESULT of `convolve`
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
     stages = []
     for layer, site in layers:
         shape = Shape.forward(layer)
-        tiling, sharing = choose_tiling(shape, teams), choose_sharing(shape, layer.pooled)
+        tiling = choose_tiling(shape, teams, layer.rows)
+        sharing = choose_sharing(shape, layer.pooled, layer.rows)
         backward = None if layer.first else choose_tiling(Shape.backward(layer), teams)
         if tiling is None or sharing is None or (backward is None and not layer.first):
             return None
@@ -67,15 +68,16 @@ class ConvolutionStack:
         for s in self.stages:
             source = IMAGES if s.layer.first else ACTIVATIONS
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
-            forward = {**s.tiling.macros, "SOURCE": source, "RESULT": POOL if s.layer.pooled else RELU}
+            plain, pooled = (RELU, RELU_POOL) if s.layer.relu else (BIAS, BIAS_POOL)
+            forward = {**s.tiling.macros, "SOURCE": source, "RESULT": pooled if s.layer.pooled else plain}
             wanted.append((s.tiling.kernel, forward, s.tiling.shared_bytes))
             wanted.append(
                 ("weigh", {**s.sharing.macros, "SOURCE": source, "GRADIENT": gradient}, s.sharing.shared_bytes)
             )
         for before, s in zip(self.stages, self.stages[1:], strict=False):
             assert s.backward is not None
-            # A pooled input knows from its code where gradients go; others are let through where the ReLU was open.
-            result = AS_IS if before.layer.pooled else MASKED
+            # A pooled input knows from its code where gradients go; behind a ReLU they pass where it was open.
+            result = MASKED if before.layer.relu and not before.layer.pooled else AS_IS
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
             wanted.append(
                 (
@@ -150,7 +152,7 @@ class ConvolutionStack:
         totals = self._totals_of(B, R)
         buffer = totals.buffer()
         pieces, sums = totals.pieces(buffer), totals.result()
-        if not self.stages[-1].layer.pooled:
+        if self.stages[-1].layer.relu and not self.stages[-1].layer.pooled:
             gradient = gradient * (outputs[-1] > 0)
         kept = [gradient]  # until both streams are done with them
         for number in reversed(range(len(self.stages))):
