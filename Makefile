@@ -9,7 +9,7 @@ demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
