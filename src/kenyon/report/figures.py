@@ -57,7 +57,7 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
 
     drawn = _drawn(results)
     colours = _colours(drawn)
-    grid = any(r.point for r in drawn.values())
+    small = any(r.point for r in drawn.values()) or len(drawn) > 7  # long names, or many
     size = (10 + 0.4 * max(0, len(drawn) - 8), 4.2)
     figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=(1.5, 1), layout="constrained")
     first = next(iter(results.values()))
@@ -66,14 +66,14 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
     figure.suptitle(title + (f"; the best {MANY} points a method" if left_out else ""), fontsize=12)
     for number, (name, result) in enumerate(drawn.items()):
         _curve(left, name, result, colours[name])
-        _bar(right, number, result, colours[name], small=grid)
+        _bar(right, number, result, colours[name], small=small)
     left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
     left.xaxis.get_major_locator().set_params(integer=True)
     if drawn:
-        left.legend(frameon=False, fontsize=7 if grid else 9)
+        left.legend(frameon=False, fontsize=7 if small else 9, ncols=1 if len(drawn) <= 10 else 2)
     right.set(ylabel="average accuracy in the end (%)")
     names = [re.sub(r"(?<=[\[,])", "\n", name) for name in drawn]  # a line a value
-    right.set_xticks(range(len(drawn)), names, rotation=30, ha="right", fontsize=7 if grid else None)
+    right.set_xticks(range(len(drawn)), names, rotation=30, ha="right", fontsize=7 if small else None)
     low = min((run.matrix[-1].mean() for r in drawn.values() for run in r.complete_runs), default=0.0)
     right.set_ylim(bottom=max(0.0, 10 * np.floor((low - 5) / 10)))
     for axes in (left, right):

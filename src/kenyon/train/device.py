@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import torch
 
@@ -91,9 +91,24 @@ class Captured:
             self.work()
         else:
             if self.graph is None:
-                torch.cuda.synchronize()
-                self.graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(self.graph):
-                    self.work()
+                self.graph = self._capture()
             self.graph.replay()
         self.calls += 1
+
+    def _capture(self) -> torch.cuda.CUDAGraph:
+        torch.cuda.synchronize()
+        graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                self.work()
+        except RuntimeError:
+            _give_back(pool)
+            raise
+        return graph
+
+
+def _give_back(pool: tuple[int, int]) -> None:
+    """The memory of a capture that failed, most likely for want of it: PyTorch itself would keep it for ever."""
+    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+        with suppress(RuntimeError, AttributeError, TypeError):
+            getattr(torch._C, name)(torch.cuda.current_device(), pool)
