@@ -13,7 +13,7 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "threads", "strengths"}
+BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "optimiser", "threads", "strengths"}
 DATA = BASE | {"data", "streams"}
 PARTS = {
     "nets",
@@ -34,6 +34,7 @@ ALLOWED = {
     "passes": set(),
     "forces": set(),
     "losses": set(),
+    "optimiser": {"passes", "forces"},
     "threads": set(),
     "metrics": {"errors"},
     "data": BASE,

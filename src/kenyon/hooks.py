@@ -6,41 +6,19 @@ which the loop calls at their moments and which keep the mechanism's own tensors
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from kenyon.forces import Force
+from kenyon.optimiser import Optimiser
 from kenyon.random import Purpose
 
 if TYPE_CHECKING:
     from kenyon.importance import GradientImportance
     from kenyon.nets import Net
     from kenyon.nets.nodes import Nodes
-
-
-class Optimiser(Protocol):
-    def tensors(self) -> dict[str, Tensor]:
-        """Its state, by names that begin with its own."""
-
-    def restart(self, runs: Tensor | None = None) -> None:
-        """Forget all momentum, of the given runs (R,) bool or of all."""
-
-    def step(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        forces: Sequence[Force] = (),
-        *,
-        keep: bool = True,
-    ) -> None:
-        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
-
-        `forces` add to the gradient; with `keep`, also in its buffer.
-        """
 
 
 class Work(Protocol):
@@ -131,11 +109,11 @@ class Mechanism(Protocol):
     def attach(self, work: Work) -> Hooks: ...
 
 
-class Tracking(Hooks):
+class Tracking(Hooks, ABC):
     """Hooks that measure an importance along the way, from every step."""
 
     needs_gradient = True
 
+    @abstractmethod
     def estimate(self) -> Tensor:
         """The importance of the protected weights for the task, (R, Pp), when its last weights are known."""
-        raise NotImplementedError

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Force, sorted_forces
+from kenyon.optimiser import Optimiser
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Adam:
+class Adam(Optimiser):
     """PyTorch's Adam without weight decay, for R independent rows of parameters."""
 
     def __init__(self, shape: torch.Size, device: torch.device) -> None:
@@ -24,37 +22,21 @@ class Adam:
     def tensors(self) -> dict[str, Tensor]:
         return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
-    def restart(self, runs: Tensor | None = None) -> None:
-        """Forget all momentum, of the given runs (R,) bool or of all."""
-        for tensor in self.tensors().values():
-            if runs is None:
-                tensor.zero_()
-            else:
-                tensor.masked_fill_(runs.unsqueeze(1), 0.0)
-
-    def step(
+    def _in_one_pass(
         self,
         theta: Tensor,
         gradient: Tensor,
         rate: Tensor,
         moves: Tensor,
-        forces: Sequence[Force] = (),
-        *,
-        keep: bool = True,
+        pulls: list[tuple[Tensor, Tensor, Tensor]],
+        decay: tuple[Tensor, Tensor] | None,
+        keep: bool,
     ) -> None:
-        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+        self.steps.add_(moves.unsqueeze(1))
+        buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
+        passes.adam(*buffers, (BETA1, BETA2), EPSILON, pulls, decay, keep=keep)
 
-        `forces` add to the gradient; with `keep`, also in its buffer.
-        """
-        pulls, decays = sorted_forces(forces)
-        if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
-            self.steps.add_(moves.unsqueeze(1))
-            buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
-            decay = decays[0] if decays else None
-            passes.adam(*buffers, (BETA1, BETA2), EPSILON, pulls, decay, keep=keep)
-            return
-        for force in forces:
-            force.add_to(gradient, theta)
+    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moves = moves.unsqueeze(1)
         self.steps.add_(moves)
         self.first.lerp_(gradient, (1 - BETA1) * moves)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Force, sorted_forces
+from kenyon.optimiser import Optimiser
 
 
-class Sgd:
+class Sgd(Optimiser):
     """PyTorch's SGD without dampening and weight decay, for R independent rows of parameters."""
 
     def __init__(self, shape: torch.Size, device: torch.device, momentum: float) -> None:
@@ -21,34 +19,19 @@ class Sgd:
     def tensors(self) -> dict[str, Tensor]:
         return {"sgd.velocity": self.velocity}
 
-    def restart(self, runs: Tensor | None = None) -> None:
-        """Forget all momentum, of the given runs (R,) bool or of all."""
-        if runs is None:
-            self.velocity.zero_()
-        else:
-            self.velocity.masked_fill_(runs.unsqueeze(1), 0.0)
-
-    def step(
+    def _in_one_pass(
         self,
         theta: Tensor,
         gradient: Tensor,
         rate: Tensor,
         moves: Tensor,
-        forces: Sequence[Force] = (),
-        *,
-        keep: bool = True,
+        pulls: list[tuple[Tensor, Tensor, Tensor]],
+        decay: tuple[Tensor, Tensor] | None,
+        keep: bool,
     ) -> None:
-        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+        passes.sgd(theta, gradient, self.velocity, rate, moves, self.momentum, pulls, decay, keep=keep)
 
-        `forces` add to the gradient; with `keep`, also in its buffer.
-        """
-        pulls, decays = sorted_forces(forces)
-        if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
-            buffers = (theta, gradient, self.velocity, rate, moves)
-            passes.sgd(*buffers, self.momentum, pulls, decays[0] if decays else None, keep=keep)
-            return
-        for force in forces:
-            force.add_to(gradient, theta)
+    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
         self.velocity.lerp_(moved, moves.unsqueeze(1))
         theta.sub_(self.velocity * (rate * moves).unsqueeze(1))

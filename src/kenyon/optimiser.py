@@ -1,0 +1,64 @@
+"""What optimisers of a fleet share: rows of parameters, a rate for each, and forces that add to gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from kenyon import passes
+from kenyon.forces import Force, sorted_forces
+
+
+class Optimiser(ABC):
+    """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
+
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Its state, by names that begin with its own; all have a leading run axis, and two axes."""
+
+    def restart(self, runs: Tensor | None = None) -> None:
+        """Forget all momentum, of the given runs (R,) bool or of all."""
+        for tensor in self.tensors().values():
+            if runs is None:
+                tensor.zero_()
+            else:
+                tensor.masked_fill_(runs.unsqueeze(1), 0.0)
+
+    def step(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        forces: Sequence[Force] = (),
+        *,
+        keep: bool = True,
+    ) -> None:
+        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+
+        `forces` add to the gradient; with `keep`, also in its buffer.
+        """
+        pulls, decays = sorted_forces(forces)
+        if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
+            self._in_one_pass(theta, gradient, rate, moves, pulls, decays[0] if decays else None, keep)
+            return
+        for force in forces:
+            force.add_to(gradient, theta)
+        self._plainly(theta, gradient, rate, moves)
+
+    @abstractmethod
+    def _in_one_pass(
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        pulls: list[tuple[Tensor, Tensor, Tensor]],
+        decay: tuple[Tensor, Tensor] | None,
+        keep: bool,
+    ) -> None: ...
+
+    @abstractmethod
+    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None: ...
