@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from kenyon.hooks import Hooks, Optimiser, Tracking
+from kenyon.hooks import Hooks, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.nodes import Nodes
+from kenyon.optimiser import Optimiser
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
@@ -29,7 +30,7 @@ from kenyon.train.finite import Finite
 from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.objective import Objective
 from kenyon.train.regime import Training
-from kenyon.train.schedule import choose_schedule
+from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
 
@@ -105,7 +106,7 @@ class Trainer:
                 self.train_epoch(self._step)
                 for hook in self.hooks:
                     hook.after_epoch()
-                if self.schedule.validates:
+                if isinstance(self.schedule, Plateau):
                     self.engine.repeat(self._validate, self.engine.validation.steps)
                 self._retire_diverged()
                 at.epoch += 1
@@ -271,6 +272,7 @@ class Trainer:
 
     def _validate(self) -> None:
         """Validation loss; then the schedule."""
+        assert isinstance(self.schedule, Plateau)
         self.objective.held_out(self.validation_loss)
         self.finite.add(self.validation_loss)
         tired = self.schedule.follow(self.theta, self.validation_loss, self.rate)

@@ -43,9 +43,8 @@ class Memory:
         if task == 0:
             return
         R, W, S = len(self.fleet), self.index.shape[2], loader.capacity
-        groups = (
-            task if self.replay.form == "published" else 1
-        )  # samples are drawn, and their losses averaged, in groups
+        # Samples are drawn, and their losses averaged, in groups.
+        groups = task if self.replay.form == "published" else 1
         place = torch.arange(W, device=keys.device).expand(R, task, W)
         there = (place < self.sizes[:, :task].unsqueeze(2)).view(R, 1, groups, -1).expand(R, S, groups, -1)
         words = random_words(keys, torch.zeros(1, dtype=torch.long, device=keys.device), there.numel() // R)

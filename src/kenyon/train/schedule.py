@@ -11,8 +11,6 @@ from kenyon.train.regime import Training
 class Plateau:
     """Follows the validation loss: every run's rate falls when its own is tired, and its best weights are kept."""
 
-    validates = True
-
     def __init__(self, training: Training, theta: Tensor) -> None:
         self.patience, self.drop = training.patience, training.drop
         self.best = theta.clone()  # (R, P) the weights with the lowest validation loss
@@ -46,8 +44,6 @@ class Plateau:
 class Step:
     """One fall at a fixed epoch; the last weights are kept."""
 
-    validates = False
-
     def __init__(self, training: Training, theta: Tensor) -> None:
         self.drop, self.drop_epoch = training.drop, training.drop_epoch
 
@@ -59,9 +55,6 @@ class Step:
     def before_epoch(self, epoch: int, rate: Tensor) -> None:
         if epoch == self.drop_epoch:
             rate.div_(self.drop)
-
-    def follow(self, theta: Tensor, loss: Tensor, rate: Tensor) -> Tensor:
-        raise NotImplementedError("nothing is validated")
 
     def finish(self, theta: Tensor) -> None: ...
 
