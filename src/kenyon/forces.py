@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -36,10 +37,19 @@ class Decay:
 
 Force = Pull | Decay
 
-# (strength, weight, target) of pulls and (rates, groups) of decays, as single passes over the rows take them
-Sorted = tuple[list[tuple[Tensor, Tensor, Tensor]], list[tuple[Tensor, Tensor]]]
+
+class Sorted(NamedTuple):
+    """Forces as single passes over the rows take them."""
+
+    pulls: list[tuple[Tensor, Tensor, Tensor]]  # (strength, weight, target)
+    decays: list[tuple[Tensor, Tensor]]  # (rates, groups)
+
+    @property
+    def decay(self) -> tuple[Tensor, Tensor] | None:
+        """The only one."""
+        return self.decays[0] if self.decays else None
 
 
 def sorted_forces(forces: Sequence[Force]) -> Sorted:
     pulls = [(f.strength, f.weight, f.target) for f in forces if isinstance(f, Pull)]
-    return pulls, [(f.rates, f.groups) for f in forces if isinstance(f, Decay)]
+    return Sorted(pulls, [(f.rates, f.groups) for f in forces if isinstance(f, Decay)])

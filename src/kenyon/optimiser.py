@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Force, sorted_forces
+from kenyon.forces import Force, Sorted, sorted_forces
 
 
 class Optimiser(ABC):
@@ -40,9 +40,9 @@ class Optimiser(ABC):
 
         `forces` add to the gradient; with `keep`, also in its buffer.
         """
-        pulls, decays = sorted_forces(forces)
-        if passes.available(theta) and len(pulls) <= 2 and len(decays) <= 1:
-            self._in_one_pass(theta, gradient, rate, moves, pulls, decays[0] if decays else None, keep)
+        ordered = sorted_forces(forces)
+        if passes.available(theta) and len(ordered.pulls) <= 2 and len(ordered.decays) <= 1:
+            self._in_one_pass(theta, gradient, rate, moves, ordered, keep)
             return
         for force in forces:
             force.add_to(gradient, theta)
@@ -50,14 +50,7 @@ class Optimiser(ABC):
 
     @abstractmethod
     def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        pulls: list[tuple[Tensor, Tensor, Tensor]],
-        decay: tuple[Tensor, Tensor] | None,
-        keep: bool,
+        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, forces: Sorted, keep: bool
     ) -> None: ...
 
     @abstractmethod

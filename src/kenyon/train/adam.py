@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
+from kenyon.forces import Sorted
 from kenyon.optimiser import Optimiser
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
@@ -23,18 +24,11 @@ class Adam(Optimiser):
         return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
     def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        pulls: list[tuple[Tensor, Tensor, Tensor]],
-        decay: tuple[Tensor, Tensor] | None,
-        keep: bool,
+        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, forces: Sorted, keep: bool
     ) -> None:
         self.steps.add_(moves.unsqueeze(1))
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
-        passes.adam(*buffers, (BETA1, BETA2), EPSILON, pulls, decay, keep=keep)
+        passes.adam(*buffers, (BETA1, BETA2), EPSILON, forces.pulls, forces.decay, keep=keep)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moves = moves.unsqueeze(1)

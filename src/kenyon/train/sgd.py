@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
+from kenyon.forces import Sorted
 from kenyon.optimiser import Optimiser
 
 
@@ -20,16 +21,9 @@ class Sgd(Optimiser):
         return {"sgd.velocity": self.velocity}
 
     def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        pulls: list[tuple[Tensor, Tensor, Tensor]],
-        decay: tuple[Tensor, Tensor] | None,
-        keep: bool,
+        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, forces: Sorted, keep: bool
     ) -> None:
-        passes.sgd(theta, gradient, self.velocity, rate, moves, self.momentum, pulls, decay, keep=keep)
+        passes.sgd(theta, gradient, self.velocity, rate, moves, self.momentum, forces.pulls, forces.decay, keep=keep)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
