@@ -1,4 +1,4 @@
-"""Make the README's tables anew from the result files here: `python benchmarks/update_readme.py`."""
+"""Make the tables of the README and of docs/results.md anew: `python benchmarks/update_readme.py`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
-from kenyon.report.markdown import results_markdown
+from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.speed import speed_markdown
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 
@@ -29,16 +29,28 @@ def speed() -> str:
     return "\n\n".join(parts)
 
 
-BLOCKS = {"demo": lambda: results("cpu"), "measured": lambda: results("h200"), "speed": speed}
+def overview() -> str:
+    return overview_markdown(load_results(HERE / "h200"))
+
+
+BLOCKS = {
+    "demo": lambda: results("cpu"),
+    "overview": overview,
+    "measured": lambda: results("h200"),
+    "speed": speed,
+}
 
 
 def rendered(text: str) -> str:
-    """The README with every marked block made from its results."""
+    """A page with every marked block made from its results."""
     for name, make in BLOCKS.items():
+        if f"<!-- {name} -->" not in text:
+            continue
         table = make()
         text = re.sub(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", rf"\1\n{table}\n\n\2", text, flags=re.DOTALL)
     return text
 
 
 if __name__ == "__main__":
-    README.write_text(rendered(README.read_text()))
+    for page in PAGES:
+        page.write_text(rendered(page.read_text()))

@@ -1,4 +1,4 @@
-"""The README says what the result files say, and its Python at least compiles."""
+"""The README and the page of results say what the result files say, and the README's Python at least compiles."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def test_tables_are_those_of_the_result_files() -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+def test_tables_are_those_of_the_result_files(page: str) -> None:
     rendered = runpy.run_path(str(ROOT / "benchmarks" / "update_readme.py"))["rendered"]
-    assert rendered(README) == README, "run `python benchmarks/update_readme.py`"
+    text = (ROOT / page).read_text()
+    assert rendered(text) == text, "run `python benchmarks/update_readme.py`"
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL))

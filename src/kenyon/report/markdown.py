@@ -14,11 +14,42 @@ ORDER = (
     *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
     *("joint-caf", "joint-mcl", "joint-af1", "joint"),
 )
+BENCHMARKS = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "omniglot", "cub-200", "tiny-imagenet", "core50")
+USUAL = 5  # runs; another number is told
 
 
 def results_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
     """One table a benchmark -> label -> result; the best measured average accuracy is bold."""
     return "\n\n".join(_table(benchmark, methods) for benchmark, methods in results.items())
+
+
+def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
+    """All methods by all benchmarks: average accuracy measured, below it published; a column's best is bold."""
+    benchmarks = [name for name in BENCHMARKS if name in results] + sorted(set(results) - set(BENCHMARKS))
+    cells: dict[str, dict[str, Result]] = {}
+    for benchmark in benchmarks:
+        for label, r in results[benchmark].items():
+            if r.method != "random-init" and r.aac is not None:
+                cells.setdefault(label, {})[benchmark] = r
+    best = {b: max((_mean(row[b]) for row in cells.values() if b in row), default=0.0) for b in benchmarks}
+
+    def cell(benchmark: str, row: Mapping[str, Result]) -> str:
+        if benchmark not in row:
+            return ""
+        r = row[benchmark]
+        published = ACCURACY.get(benchmark, {}).get(r.method)
+        number = f"**{pm(r.aac)}**" if _mean(r) == best[benchmark] else pm(r.aac)
+        runs = "" if len(r.complete_runs) == USUAL else f", n {len(r.complete_runs)}"
+        return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
+
+    lines = ["| | " + " | ".join(benchmarks) + " |", "|---" + "|---:" * len(benchmarks) + "|"]
+    labels = sorted(cells, key=lambda label: _place(next(iter(cells[label].values())).method))
+    rows = (f"| `{label}` | " + " | ".join(cell(b, cells[label]) for b in benchmarks) + " |" for label in labels)
+    return "\n".join([*lines, *rows])
+
+
+def _mean(r: Result) -> float:
+    return r.aac.mean if r.aac is not None and r.method not in REFERENCES else 0.0
 
 
 def _table(benchmark: str, results: Mapping[str, Result]) -> str:
