@@ -66,7 +66,7 @@ def _one_parameter(old: Gaussian, prior: Gaussian, task: Evidence) -> list[float
     A, B, C = c1 * c1 * F - 2 * shift * c1 - a1 * a1, 2 * shift * shift + F * a1 * a1, shift * shift * F
     if A <= 0:
         return []
-    n0 = (2 * c0 * c1 - a1) * (1 + F) - c0 * c0 * a1 * (2 + F)
+    n0 = a1 * (c0 * c0 * F - 1 - F) - 2 * c0 * shift * (1 + F)
     n1, n2 = 2 * A - B, A * a1
     root = sqrt(B * B + 4 * A * C)  # equals sqrt(n1^2 - 4 n0 n2), without a difference
     if n1 > 0:

@@ -14,6 +14,7 @@ from kenyon.theory.covers import Cover, Space, cover_c1, cover_c2, single_cover,
 from kenyon.theory.norms import norm_cover
 
 CURVATURES = (0.3, 1.0, 3.0)
+RADIUS = 0.3  # within which the flatness of the terms is taken, at the middle curvature
 
 
 def bounds_data(
@@ -36,11 +37,11 @@ def bounds_data(
     """
     t, N = count("tasks", tasks, least=2), count("samples", samples)
     most, n = count("most_learners", most_learners), count("points", points, least=2)
-    if not len(shown_learners) or max(shown_learners) > most:
+    if not set(shown_learners) <= set(range(1, most + 1)):
         raise ConfigError(f"shown_learners must be some of 1 to {most}, not {list(shown_learners)}.")
     old, apart = [N] * (t - 1), [divergence] * (t - 1)
-    curves = not_negative("curvatures", curvatures)
-    flatness = quadratic_flatness(float(np.median(curves)), 0.3)
+    curves = np.atleast_1d(not_negative("curvatures", curvatures))
+    flatness = quadratic_flatness(float(np.median(curves)), RADIUS)
     spaces = {K: Space.shared(dimension, K) for K in range(1, most + 1)}
     covers = {K: (cover_c1(old, s, delta), cover_c2(N, s, delta)) for K, s in spaces.items()}
 

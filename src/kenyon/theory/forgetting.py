@@ -55,7 +55,8 @@ def forget(old: Gaussian, prior: Gaussian, beta: Numbers) -> Forgotten:
     precision = kept + given
     share = kept / precision  # of the old mean in m
     other = given / precision
-    widths = (1 - beta) * np.log(old.precision / precision) + beta * np.log(prior.precision / precision)
+    log = np.log(precision)
+    widths = (1 - beta) * (np.log(old.precision) - log) + beta * (np.log(prior.precision) - log)
     apart = share * beta * prior.precision * np.square(old.mean - prior.mean)
     return Forgotten(
         Gaussian(share * old.mean + other * prior.mean, 1 / precision),

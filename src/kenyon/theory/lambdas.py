@@ -1,9 +1,9 @@
 """The forgetting rate as the strengths of two penalties (Eq. 2, 6, S9), and back.
 
 The text gives proportions only: AF-1 has lambda_SP ~ 1-beta and lambda_AF ~ beta, AF-2 has lambda_SP ~ 1 and
-lambda_AF ~ beta / (1-beta). `Scales` are what they are multiplied by. Read from the derivation, both are 1
-when the task's loss is the sum of -log p over its N samples and I_e the precision of what is renormalised with. AF-1
-as written, with I_e = 1, then has af = 1 / sigma^2 of the prior; a loss that is a mean over samples divides both by N.
+lambda_AF ~ beta / (1-beta). `Scales` are what they are multiplied by. Read from the derivation, both are 1 when the
+task's loss is the sum of -log p over its N samples and I_e the precision of what is renormalised with. AF-1 as
+written, with I_e = 1, then has af = 1 / sigma^2 of the prior; a loss that is a mean over samples divides both by N.
 """
 
 from __future__ import annotations
