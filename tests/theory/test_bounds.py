@@ -106,7 +106,7 @@ def test_balls() -> None:
 
 
 def test_r_by_hand() -> None:
-    # N = 101, M = 2, delta = 101 / e^2 would not do; ln N = 4.615121, (1 + sqrt(ln N / 2))^2 = 6.345710.
+    # N = 101, M = 2, delta = 1/2: ln N = 4.615121, (1 + sqrt(ln N / 2))^2 = 6.345710, ln(N / delta) = 5.308268.
     assert r2(3.0, 2, 101, 0.5) == pytest.approx(
         sqrt((2 * log(1 + 3 * (1 + sqrt(log(101) / 2)) ** 2) + 4 * log(202)) / 100)
     )

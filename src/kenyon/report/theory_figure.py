@@ -92,9 +92,10 @@ def _predictive(axes: Axes, data: Data) -> None:
         (best["beta"], best["gain"]),
         xytext=(0, 8),
         textcoords="offset points",
-        ha="center",
+        ha="left" if best["beta"] < 0.1 else "right" if best["beta"] > 0.9 else "center",
         va="bottom",
         color=BEST,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
     )
     axes.set(
         xlabel="forgetting rate β", ylabel="log p(B | A, β) − log p(B | A, 0)", title="the new task's probability"
@@ -107,8 +108,8 @@ def _strengths(axes: Axes, data: Data) -> None:
     beta = data["beta"]
     for version, style in (("af1", "-"), ("af2", "--")):
         name = version.replace("af", "AF-")
-        axes.plot(beta, data[version]["sp"], color=OLD, linestyle=style, linewidth=1.8, label=f"λ_SP, {name}")
-        axes.plot(beta, data[version]["af"], color=BEST, linestyle=style, linewidth=1.8, label=f"λ_AF, {name}")
+        axes.plot(beta, data[version]["sp"], color=OLD, linestyle=style, linewidth=1.8, label=f"$λ_{{SP}}$, {name}")
+        axes.plot(beta, data[version]["af"], color=BEST, linestyle=style, linewidth=1.8, label=f"$λ_{{AF}}$, {name}")
     axes.set(xlabel="forgetting rate β", ylabel="strength, in its scale", title="the penalties' strengths")
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 3)
@@ -117,8 +118,6 @@ def _strengths(axes: Axes, data: Data) -> None:
 
 
 def _covers(axes: Axes, data: Data) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     for name, of, colour in (("c1", "C₁ (old tasks' samples)", OLD), ("c2", "C₂ (new task's samples)", NEW)):
         axes.plot(
             data["K"],
@@ -130,7 +129,7 @@ def _covers(axes: Axes, data: Data) -> None:
         )
         axes.axhline(data[f"single_{name}"], color=colour, linewidth=0.9, linestyle="--")
     axes.set(xlabel="learners K, each of dimension d / K", ylabel="cover", title="covers; dashed: one learner")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xticks([K for K in data["K"] if K == 1 or K % 5 == 0])
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False, fontsize=8, loc="center right")
     _plain(axes)
