@@ -14,7 +14,8 @@ from kenyon.theory.gaussian import Evidence, Gaussian
 from kenyon.theory.predictive import log_predictive, log_predictive_slope
 
 How = Literal["one parameter", "equal variances", "search"]
-SAME = 1e-14  # relative differences below it are rounding
+SAME = 1e-14  # relative: a smaller gain is none
+MISSED = 1e-12  # relative: more than the rounding of a long sum
 AT_ONCE = 2**20  # numbers of a batch of rates
 
 
@@ -44,13 +45,13 @@ def best_rate(old: Gaussian, prior: Gaussian, task: Evidence) -> BestRate:
         return problem.best("equal variances", _equal_variances(old, prior, task), _grid(1499))
     for points in (1000, 4000, 16000):  # finer where the check, on other rates, finds what the search has missed
         found = problem.best("search", problem.maxima(_grid(points)), _grid(points + points // 2 - 1))
-        if found.excess <= SAME * (1 + abs(found.log_predictive)):
+        if found.excess <= MISSED * (1 + abs(found.log_predictive)):
             break
     return found
 
 
 def _one_parameter(old: Gaussian, prior: Gaussian, task: Evidence) -> list[float]:
-    """Where the slope is zero and falling, from a quadratic equation: none, or one number, perhaps outside [0, 1].
+    """Where the slope is zero and falling, from a quadratic equation: one number, or none within (0, 1).
 
     In units of sigma_1: let a = 1/v^2 = 1 + a1 beta and c = a (theta_B - m) = c0 + c1 beta, both linear. Then
     -2 log p = ln(1 + F/a) + F c^2 / (a (a+F)), and the sign of its slope is that of n0 + n1 beta + n2 beta^2: the
