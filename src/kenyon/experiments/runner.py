@@ -21,7 +21,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.states import check_states, find_states, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, train_crew
-from kenyon.streams import Source
+from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
 
 REFERENCE = "random-init"  # what forward transfer is measured against
@@ -63,8 +63,6 @@ def plan(
     for setting in given:
         if setting not in known:
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
-    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
-        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 
@@ -80,14 +78,25 @@ def plan(
         choose_device(device),
         None if data is None else Path(data),
         Path(out),
-        fleet or MOST,
+        check_fleet(fleet),
     )
     for some in (*points.values(), *([references] if references else [])):
-        check_writable(method_folder(checked.out, some[0]))
-        for point in some:
-            PointFolder(checked.out, point).check()
-        check_states(checked.out, some)
+        check_folders(checked.out, some)
     return checked
+
+
+def check_folders(out: Path, points: Sequence[Point]) -> None:
+    """That what is there of a method's points was made with the same configurations, and more can be written."""
+    check_writable(method_folder(out, points[0]))
+    for point in points:
+        PointFolder(out, point).check()
+    check_states(out, points)
+
+
+def check_fleet(fleet: int | None) -> int:
+    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
+        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
+    return fleet or MOST
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -98,6 +107,11 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
         raise ConfigError(f"A seed is named twice in {','.join(map(str, chosen))}; each run needs its own.")
     if min(chosen) < 0:
         raise ConfigError(f"Seeds are 0 or larger, not {min(chosen)}.")
+    if max(chosen) >= FIRST_SEED:
+        raise ConfigError(
+            f"Seeds from {FIRST_SEED:,} on are those that `kenyon search` chooses settings with; {max(chosen):,} is "
+            "one of them. Take smaller ones."
+        )
     return chosen
 
 
@@ -114,7 +128,10 @@ def execute(
 
     @cache
     def source() -> Source:  # read only if something has to be trained
-        return find_benchmark(plan.points[0].config.benchmark).source.load(plan.data)
+        config = plan.points[0].config
+        spec = find_benchmark(config.benchmark).source
+        everything = spec.load(plan.data)
+        return withheld(everything, config.search, whole=spec.whole) if config.search else everything
 
     def train(crew: Crew) -> None:
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)
