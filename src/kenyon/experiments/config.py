@@ -189,6 +189,11 @@ _WORDS = {
 }
 
 
+def is_whole(setting: str) -> bool:
+    """Whether a setting's values are whole numbers."""
+    return setting in _WHOLE
+
+
 def _check_kind(name: str, value: Any) -> None:
     """That a setting given from Python is of the kind that `--set` would have made of it."""
     if name in _WORDS:

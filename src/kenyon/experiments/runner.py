@@ -14,6 +14,7 @@ import torch
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import settings
+from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import MOST, Room, crews
 from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
 from kenyon.experiments.progress import Progress, Silent
@@ -170,10 +171,11 @@ def _missing(plan: Plan, point: Point) -> list[Cell]:
 
 
 def run(
-    benchmark: str = "digits",
-    methods: str | Sequence[str] = ("finetune", "ewc", "caf-ewc"),
-    seeds: int | Sequence[int] = 5,
+    benchmark: str | None = None,
+    methods: str | Sequence[str] | None = None,
+    seeds: int | Sequence[int] | None = None,
     *,
+    config: Path | str | None = None,
     tasks: int | None = None,
     device: str = "auto",
     data: Path | str | None = None,
@@ -185,19 +187,24 @@ def run(
 ) -> dict[str, Result]:
     """Train methods on a benchmark and return their results by name.
 
+    Left out, they are finetune, ewc and caf-ewc on digits with the seeds 0 to 4, or what the file `config` says: TOML
+    with benchmark, method, seeds and settings, as `kenyon search` writes it. What is said here wins over it.
+
     Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
     bounds how many runs train together.
     """
-    names = methods.split(",") if isinstance(methods, str) else list(methods)
+    names = methods.split(",") if isinstance(methods, str) else methods
+    file = None if config is None else read_config(config)
+    wanted = asked(file, None if benchmark is None else [benchmark], names, seeds, overrides)
     return execute(
         plan(
-            benchmark,
-            names,
-            seeds,
+            wanted.benchmarks[0],
+            wanted.methods,
+            wanted.seeds,
             tasks=tasks,
-            overrides=overrides,
+            overrides=wanted.settings,
             device=device,
             data=data,
             out=out,
