@@ -61,14 +61,11 @@ def _colour(method: str) -> str:
 
 
 def _short(value: Any) -> str:
-    """1e-08 and 1000000 as 1e-8 and 1e6."""
-    if isinstance(value, (bool, str)):
+    """As `value_text`, but 1e-08, 0.0001 and 25000 as 1e-8, 1e-4 and 2.5e4."""
+    if isinstance(value, (bool, str)) or value == 0 or 1e-3 <= abs(value) < 1e4:
         return value_text(value)
-    mantissa, _, exponent = f"{value:g}".partition("e")
-    zeros = len(mantissa) - len(mantissa.rstrip("0")) if "." not in mantissa else 0
-    if not exponent and zeros > 4:
-        return f"{mantissa[: len(mantissa) - zeros]}e{zeros}"
-    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+    mantissa, exponent = f"{value:.3e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
 
 
 # ---------------------------------------------------------------------- maps
@@ -77,21 +74,23 @@ def _short(value: Any) -> str:
 def _maps(found: Found, values: dict[str, list[Any]]) -> Figure:
     """The first setting upwards, the second to the right, a map for every value of the third."""
     from matplotlib import pyplot as plt
-    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
     rows, columns, *others = values
-    panels = [(name, value) for name in others for value in values[name]] or [None]
+    third = others[0] if others else None
+    panels = [None] if third is None else values[third]
     across = min(len(panels), 3)
     down = ceil(len(panels) / across)
     wide, high = 1.5 + 0.85 * len(values[columns]), 1.3 + 0.62 * len(values[rows])
     size = (max(4.6, across * wide + 1.2), max(2.6, down * high + 0.5))
     figure, grid = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    shades = LinearSegmentedColormap.from_list("score", ["#ffffff", _colour(found.method)])
+    light = tuple(1 - 0.08 * (1 - part) for part in to_rgb(_colour(found.method)))  # not the white of the paper
+    shades = LinearSegmentedColormap.from_list("score", [light, _colour(found.method)])
     shades.set_bad("#e4e4e4")
     low, top = _limits(found)
     image: Any = None
     for axes, panel in zip(grid.flat, panels, strict=False):
-        inside = [s for s in found.scores if panel is None or s.settings[panel[0]] == panel[1]]
+        inside = [s for s in found.scores if third is None or s.settings[third] == panel]
         image = axes.imshow(
             _matrix(inside, rows, values[rows], columns, values[columns]),
             cmap=shades,
@@ -108,8 +107,8 @@ def _maps(found: Found, values: dict[str, list[Any]]) -> Figure:
         axes.set(xlabel=columns, ylabel=rows)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-        if panel is not None:
-            axes.set_title(f"{panel[0]} = {_short(panel[1])}", fontsize=10)
+        if third is not None:
+            axes.set_title(f"{third} = {_short(panel)}", fontsize=10)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     clipped = low > min((s.mean for s in found.scores if s.aac), default=low)
