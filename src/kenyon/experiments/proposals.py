@@ -82,7 +82,8 @@ def _range(name: str, values: Sequence[Any], distributions: Any) -> Any:
         return distributions.CategoricalDistribution(list(values))
     if min(values) <= 0:
         raise ConfigError(
-            f"--optuna draws {name} on a logarithmic scale from {min(values):g} to {max(values):g}: both must be above 0."
+            f"--optuna draws {name} on a logarithmic scale, on which {min(values):g} has no place. Give values above "
+            "0, or try a grid."
         )
     if is_whole(name):
         return distributions.IntDistribution(min(values), max(values), log=True)

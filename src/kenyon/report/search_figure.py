@@ -84,8 +84,9 @@ def _maps(found: Found, values: dict[str, list[Any]]) -> Figure:
     wide, high = 1.5 + 0.85 * len(values[columns]), 1.3 + 0.62 * len(values[rows])
     size = (max(4.6, across * wide + 1.2), max(2.6, down * high + 0.5))
     figure, grid = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
-    light = tuple(1 - 0.08 * (1 - part) for part in to_rgb(_colour(found.method)))  # not the white of the paper
-    shades = LinearSegmentedColormap.from_list("score", [light, _colour(found.method)])
+    full = np.array(to_rgb(_colour(found.method)))
+    light = 1 - 0.08 * (1 - full)  # not the white of the paper
+    shades = LinearSegmentedColormap.from_list("score", np.stack([light, full]))
     shades.set_bad("#e4e4e4")
     low, top = _limits(found)
     image: Any = None
@@ -104,7 +105,7 @@ def _maps(found: Found, values: dict[str, list[Any]]) -> Figure:
             _cell(axes, place, score, shade=(score.mean - low) / (top - low), best=score is found.scores[0])
         axes.set_xticks(range(len(values[columns])), map(_short, values[columns]))
         axes.set_yticks(range(len(values[rows])), map(_short, values[rows]))
-        axes.set(xlabel=columns, ylabel=rows)
+        axes.set(xlabel=columns, ylabel=rows if axes.get_subplotspec().is_first_col() else None)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
         if third is not None:
@@ -121,8 +122,9 @@ def _limits(found: Found) -> tuple[float, float]:
     """Shades end at the best, and begin where a few bad points do not take the differences among the good."""
     means = np.array([score.mean for score in found.scores if score.aac])
     top = float(means.max())
-    low = max(float(means.min()), top - 4 * (top - float(np.median(means))))
-    return (low, top) if top - low > 1e-6 else (top - 1, top)
+    spread = top - float(np.quantile(means, 0.25))
+    low = max(float(means.min()), top - 3 * spread) if spread > 0 else float(means.min())
+    return (low, top) if top > low else (top - 1, top)
 
 
 def _matrix(scores: list[Score], rows: str, down: list[Any], columns: str, right: list[Any]) -> Array:
