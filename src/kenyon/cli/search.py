@@ -82,6 +82,13 @@ def _tell(found: Found, spoken: Console) -> None:
     )
     for line, style in zip(lines, ("bold", None, None), strict=True):
         spoken.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+    equal = sum(score.mean == found.scores[0].mean for score in found.scores) - 1
+    if equal > 0:
+        spoken.print(
+            f"{equal} other point{'s score' if equal > 1 else ' scores'} as much as the best. More --folds may tell.",
+            highlight=False,
+            soft_wrap=True,
+        )
 
 
 def search_json(found: Found, seconds: float) -> dict[str, object]:
