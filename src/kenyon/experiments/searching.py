@@ -24,6 +24,7 @@ from kenyon.experiments.runner import Plan, check_fleet, check_folders, execute
 from kenyon.experiments.scores import Found, Score, made_by, ranked
 from kenyon.experiments.searched import find_grid
 from kenyon.experiments.store import method_folder
+from kenyon.methods import find_method
 from kenyon.streams import FIRST_SEED, SearchProtocol
 from kenyon.streams.withheld import SHORT
 from kenyon.train import choose_device
@@ -146,9 +147,10 @@ def _varied(benchmark: str, method: str, given: Mapping[str, Any]) -> tuple[dict
     grid = {name: lists[name] for name in known if name in lists and name not in single}
     fixed = {name: value for name, value in given.items() if name not in lists} | single
     if not grid:
+        example = next(iter(lists or find_method(method).hyperparameters or ["rate"]))
         raise ConfigError(
             "There is nothing to choose from: no setting has several values. Give some, for example --set "
-            f"{next(iter(lists or given or ['lambda_sp']))}=VALUE,VALUE."
+            f"{example}=VALUE,VALUE."
         )
     return grid, fixed
 

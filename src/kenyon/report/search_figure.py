@@ -86,8 +86,7 @@ def _maps(found: Found, values: dict[str, list[Any]]) -> Figure:
     figure, grid = plt.subplots(down, across, figsize=size, squeeze=False, layout="constrained")
     full = np.array(to_rgb(_colour(found.method)))
     light = 1 - 0.08 * (1 - full)  # not the white of the paper
-    shades = LinearSegmentedColormap.from_list("score", np.stack([light, full]))
-    shades.set_bad("#e4e4e4")
+    shades = LinearSegmentedColormap.from_list("score", np.stack([light, full])).with_extremes(bad="#e4e4e4")
     low, top = _limits(found)
     image: Any = None
     for axes, panel in zip(grid.flat, panels, strict=False):
