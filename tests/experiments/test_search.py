@@ -249,6 +249,8 @@ def test_the_published_grid_and_what_replaces_it(tmp_path: Path) -> None:
         ({"lambda_sp": list(range(1, 6000))}, r"5,999 points.*2 seeds"),
         ({"protocol": "long"}, "no search protocol called 'long'"),
         ({"folds": 0}, "folds must be a whole number"),
+        ({"sampling": Sampling(0)}, "trials must be a whole number"),
+        ({"sampling": Sampling(8, 0)}, "together must be a whole number"),
         ({"share": 0.9}, "nothing is left to learn from"),
         ({"tasks": 6}, "5 tasks"),
         ({"fleet": 0}, "--fleet"),

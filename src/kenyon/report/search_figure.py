@@ -122,7 +122,7 @@ def _limits(found: Found) -> tuple[float, float]:
     means = np.array([score.mean for score in found.scores if score.aac])
     top = float(means.max())
     spread = top - float(np.quantile(means, 0.25))
-    low = max(float(means.min()), top - 3 * spread) if spread > 0 else float(means.min())
+    low = max(float(means.min()), top - 2 * spread) if spread > 0 else float(means.min())
     return (low, top) if top > low else (top - 1, top)
 
 

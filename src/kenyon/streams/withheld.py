@@ -97,11 +97,11 @@ def withheld(source: Source, protocol: SearchProtocol, *, whole: bool) -> Source
 
 
 def _tested(source: Source) -> Tensor:
-    """(N,) bool: what reported runs are tested on."""
+    """(N,) bool: what reported runs are tested on, where a rule draws it whatever the share for validation."""
     if isinstance(source.test, Tensor):
         return source.test.bool()
     tested = torch.zeros(len(source.labels), dtype=torch.bool)
     for seed in range(REPORTED):
-        for task in source.stream(seed).tasks:
+        for task in source.stream(seed, validation=0.0).tasks:
             tested[task.test.index] = True
     return tested
