@@ -70,7 +70,8 @@ def search_command(
     best = point_name(found.best)  # says so if nothing stayed finite
     figure = draw_search(found, found.folder / "figure.png")
     told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
-    told.print(f"Best: {best}. kenyon run --config {found.path} runs it.", highlight=False, soft_wrap=True)
+    own = f" {benchmark}" if benchmark.endswith(".py") else ""
+    told.print(f"Best: {best}. kenyon run{own} --config {found.path} runs it.", highlight=False, soft_wrap=True)
 
 
 def _tell(found: Found, spoken: Console) -> None:

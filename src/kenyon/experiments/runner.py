@@ -13,7 +13,7 @@ import torch
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import settings
+from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import MOST, Room, crews
 from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
@@ -116,23 +116,33 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     return chosen
 
 
+def source_of(config: Config, data: Path | None) -> Callable[[], Source]:
+    """Reads the images that a configuration's runs are cut from, when it is first asked."""
+
+    @cache
+    def read() -> Source:
+        spec = find_benchmark(config.benchmark).source
+        everything = spec.load(data)
+        return withheld(everything, config.search, whole=spec.whole) if config.search else everything
+
+    return read
+
+
 def execute(
-    plan: Plan, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
+    plan: Plan,
+    *,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    read: Callable[[], Source] | None = None,
 ) -> dict[str, Result]:
     """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
 
     `stop` is asked after every epoch; when it says so, the state is saved and Interrupted raised. Doing the same
-    again continues there.
+    again continues there. `read` gives the source to several plans of one benchmark.
     """
     told = progress or Silent()
     room = Room(plan.most, plan.device)
-
-    @cache
-    def source() -> Source:  # read only if something has to be trained
-        config = plan.points[0].config
-        spec = find_benchmark(config.benchmark).source
-        everything = spec.load(plan.data)
-        return withheld(everything, config.search, whole=spec.whole) if config.search else everything
+    source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
 
     def train(crew: Crew) -> None:
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)

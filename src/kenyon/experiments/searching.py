@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from kenyon.experiments.grid import Point, check_size, listed
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.proposals import Grid, Proposals, Sampled, Values, import_optuna
 from kenyon.experiments.results import Result
-from kenyon.experiments.runner import Plan, check_fleet, check_folders, execute
+from kenyon.experiments.runner import Plan, check_fleet, check_folders, execute, source_of
 from kenyon.experiments.scores import Found, Score, made_by, ranked
 from kenyon.experiments.searched import find_grid
 from kenyon.experiments.store import method_folder
@@ -160,10 +161,11 @@ def execute_search(
 ) -> Found:
     """Carry out a search, and write what it found as `best.toml`. Interrupted, it goes on when done again."""
     proposals = search.proposals()
+    train = partial(execute, progress=progress, stop=stop, read=source_of(search.first.config, search.data))
     results: dict[str, Result] = {}
     while values := proposals.ask():
         points = [search.point(some) for some in values]
-        trained = _train(search, points, progress, stop)
+        trained = _train(search, points, train)
         results |= trained
         proposals.tell([_score(trained[point.label]) for point in points])
     found = _found(search, list(results.values()))
@@ -177,17 +179,15 @@ def _score(result: Result) -> float | None:
     return None if aac is None else aac.mean
 
 
-def _train(
-    search: Search, points: list[Point], progress: Progress | None, stop: Callable[[], bool]
-) -> dict[str, Result]:
+def _train(search: Search, points: list[Point], train: Callable[[Plan], dict[str, Result]]) -> dict[str, Result]:
     once = tuple({point.name: point for point in points}.values())  # two proposals may be one
     check_folders(search.out, once)
     plan = Plan(once, (), search.seeds, search.device, search.data, search.out, search.most)
     if len(set(find_benchmark(search.benchmark).source.class_counts)) > 1:
         # Tasks of unequal numbers of classes come in another order in every fold: heads that cannot be one tensor.
         for seed in search.seeds:
-            execute(replace(plan, seeds=(seed,)), progress=progress, stop=stop)
-    return execute(plan, progress=progress, stop=stop)
+            train(replace(plan, seeds=(seed,)))
+    return train(plan)
 
 
 def _found(search: Search, results: list[Result]) -> Found:
