@@ -2,6 +2,7 @@
 
     import kenyon
     results = kenyon.run("digits", methods="finetune,ewc,caf-ewc", seeds=5)
+    found = kenyon.search("digits", method="caf-ewc", lambda_sp=[1e5, 1e6, 1e7])
 
 Names are imported when they are first used: `import kenyon` alone is quick.
 """
@@ -15,13 +16,14 @@ from kenyon.version import __version__
 
 if TYPE_CHECKING:
     from kenyon.errors import KenyonError
-    from kenyon.experiments import Result, run
+    from kenyon.experiments import Found, Result, run, search
     from kenyon.methods import Method
     from kenyon.nets import Net
     from kenyon.streams import Source, Stream, Task
     from kenyon.train import Trainer, Training
 
 __all__ = [
+    "Found",
     "KenyonError",
     "Method",
     "Net",
@@ -33,9 +35,11 @@ __all__ = [
     "Training",
     "__version__",
     "run",
+    "search",
 ]
 
 _HOMES = {
+    "Found": "kenyon.experiments",
     "KenyonError": "kenyon.errors",
     "Method": "kenyon.methods",
     "Net": "kenyon.nets",
@@ -46,6 +50,7 @@ _HOMES = {
     "Trainer": "kenyon.train",
     "Training": "kenyon.train",
     "run": "kenyon.experiments",
+    "search": "kenyon.experiments",
 }
 
 

@@ -93,3 +93,9 @@ class Summary:
             return None
         sem = float(np.std(finite, ddof=1)) / sqrt(len(finite)) if len(finite) > 1 else float("nan")
         return cls(float(np.mean(finite)), sem, tuple(values))
+
+    def text(self, digits: int = 2) -> str:
+        """mean ± standard error, or the mean alone of a single run."""
+        if not np.isfinite(self.sem):
+            return f"{self.mean:.{digits}f}"
+        return f"{self.mean:.{digits}f} ± {self.sem:.{digits}f}"

@@ -8,7 +8,7 @@ import torch
 
 from kenyon.data.datasets import CORE50
 from kenyon.errors import DataError
-from kenyon.streams import Source, find_source
+from kenyon.streams import FIRST_SEED, SearchProtocol, Source, find_source, withheld
 from tests.image_replicas import pack, write_core50
 
 
@@ -34,6 +34,14 @@ def test_things_are_classes_and_three_sessions_test(replica: Path) -> None:
     assert sum(len(task.test) for task in stream.tasks) == 50 * 3 * 2
     assert source.class_names[:6:5] == ("plug adapter 1", "mobile phone 1")
     assert (0 - source.mean[0]) / source.std[0] == -1 and (1 - source.mean[0]) / source.std[0] == 1
+
+
+def test_a_search_is_scored_on_other_sessions_than_it_learns_from(replica: Path) -> None:
+    source = withheld(load(replica), SearchProtocol(share=0.3), whole=find_source("core50").whole)
+    for task in source.stream(FIRST_SEED, validation=0.0).tasks:
+        learned, scored = (set((s.images[:, 1, 0, 0].long() // 20).tolist()) for s in (task.train, task.test))
+        assert len(learned) == 6 and len(scored) == 2 and not learned & scored
+        assert not (learned | scored) & {3, 7, 10}
 
 
 def test_zips_and_folders_hold_the_same(replica: Path, tmp_path: Path) -> None:

@@ -44,14 +44,35 @@ def options(
 @app.command()
 def run(
     benchmark: Annotated[
-        str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py. Several with commas.")
-    ] = "digits",
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            help="A name of `kenyon list benchmarks`, or your own file.py. Several with commas.",
+            show_default="digits",
+        ),
+    ] = None,
     method: Annotated[
-        str, typer.Option("--method", "-m", help="One or several, with commas. See `kenyon list methods`.")
-    ] = "finetune,ewc,caf-ewc",
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--method",
+            "-m",
+            help="One or several, with commas. See `kenyon list methods`.",
+            show_default="finetune,ewc,caf-ewc",
+        ),
+    ] = None,
     seeds: Annotated[
-        str, typer.Option("--seeds", help="How many (5 means 0 to 4), or which: 0,3,7 (a single one: 7,).")
-    ] = "5",
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--seeds", help="How many (5 means 0 to 4), or which: 0,3,7 (a single one: 7,).", show_default="5"
+        ),
+    ] = None,
+    config: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--config",
+            help="A TOML file with benchmark, method, seeds and settings, such as the best.toml of `kenyon search`. "
+            "Options beside it win.",
+        ),
+    ] = None,
     tasks: Annotated[
         Optional[int],  # noqa: UP045
         typer.Option("--tasks", help="Only the first so many tasks of each run."),
@@ -105,6 +126,7 @@ def run(
         benchmark=benchmark,
         methods=method,
         seeds=seeds,
+        config=config,
         tasks=tasks,
         epochs=epochs,
         device=device,
@@ -114,6 +136,90 @@ def run(
         learners=learners,
         fleet=fleet,
         fwt=fwt,
+        as_json=json,
+    )
+
+
+@app.command()
+def search(
+    benchmark: Annotated[str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="The method whose settings are chosen.")] = "caf-ewc",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            "--protocol",
+            help="held-out: the whole sequence, other tasks, order and seed than reported runs have. short: 5 random "
+            "tasks, several times.",
+        ),
+    ] = "held-out",
+    folds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--folds", help="How many sequences; otherwise 1 held-out, or 3 short ones."),
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--share", help="Part of the training data that is held out to score.")
+    ] = 0.2,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--set",
+            help="Values to choose from, lambda_sp=1000,5000, instead of the published ones; or a setting for all "
+            "points, width=4. May be repeated.",
+        ),
+    ] = None,
+    optuna: Annotated[
+        bool, typer.Option("--optuna", help="Draw points between the ends of the values instead of trying all.")
+    ] = False,
+    trials: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--trials", help="How many points Optuna draws; otherwise 32."),
+    ] = None,
+    together: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--together", help="How many of them at a time, which train together; otherwise 8."),
+    ] = None,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tasks", help="Only so many tasks of each sequence."),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--epochs", help="Epochs a task in the search; no part of what it chooses."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    data: DataDir = None,
+    out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
+    fleet: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(
+            "--fleet", help="Most runs to train together; otherwise 128, or as many as the device has room for."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Choose a method's hyper-parameters, all points in one fleet, without looking at test data.
+
+    The choice is in OUT/search/BENCHMARK/METHOD/PROTOCOL/best.toml, for `kenyon run --config`, with a picture beside
+    it. Run again, it continues what was interrupted.
+    """
+    from kenyon.cli.search import search_command
+
+    search_command(
+        benchmark=benchmark,
+        method=method,
+        protocol=protocol,
+        folds=folds,
+        share=share,
+        settings=set_ or [],
+        optuna=optuna,
+        trials=trials,
+        together=together,
+        tasks=tasks,
+        epochs=epochs,
+        device=device,
+        data=data,
+        out=out,
+        fleet=fleet,
         as_json=json,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -19,6 +20,7 @@ from kenyon.cli.progress import RunProgress
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
+from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.results import Result, plain
 from kenyon.methods import find_method
 from kenyon.report.figures import draw_results
@@ -28,9 +30,9 @@ from kenyon.train import Interrupted
 
 def run_command(
     *,
-    benchmark: str,
-    methods: str,
-    seeds: str,
+    benchmark: str | None,
+    methods: str | None,
+    seeds: str | None,
     tasks: int | None,
     epochs: int | None,
     device: str,
@@ -41,31 +43,32 @@ def run_command(
     fwt: bool,
     as_json: bool,
     learners: str | None = None,
+    config: Path | None = None,
 ) -> None:
     started = time.monotonic()
-    benchmarks = [
-        load_benchmark_file(Path(name)) if name.endswith(".py") else name for name in _listed("benchmark", benchmark)
-    ]
-    for name in benchmarks:
-        find_benchmark(name)
-    names = _listed("method", methods)
+    file = None if config is None else read_config(config)
+    wanted = asked(
+        file,
+        None if benchmark is None else [named_benchmark(name) for name in _listed("benchmark", benchmark)],
+        None if methods is None else _listed("method", methods),
+        None if seeds is None else parse_seeds(seeds),
+        {},
+    )
+    benchmarks, names = [named_benchmark(name) for name in wanted.benchmarks], list(wanted.methods)
     for name in names:
         find_method(name)
     if learners is not None:
         if not any(find_method(name).multi for name in names):
             raise ConfigError(f"--learners is for methods of several learners; {' and '.join(names)} has one.")
         settings = [*settings, f"learners={learners}"]
-    overrides = parse_settings(settings, names)
-    if epochs is not None:
-        if "epochs" in overrides:
-            raise ConfigError("epochs is given twice: with --epochs and with --set.")
-        overrides["epochs"] = epochs
+    # What the command line says wins over the file.
+    overrides = wanted.settings | with_epochs(parse_settings(settings, names), epochs)
     # All are planned before the first is trained: what is wrong shows at once.
     plans = {
         name: plan(
             name,
             names,
-            parse_seeds(seeds),
+            wanted.seeds,
             tasks=tasks,
             overrides=overrides,
             device=device,
@@ -79,16 +82,11 @@ def run_command(
     told = Console(stderr=True)
     spoken = told if as_json else Console()
     found: dict[str, dict[str, Result]] = {}
-    for name, asked in plans.items():
+    for name, planned in plans.items():
         if len(plans) > 1:
             told.print(name, style="bold")
-        with stop_on_signals(told) as stopping, RunProgress(told) as progress:
-            try:
-                with reporting_to(Decoding(told, progress.bars)):
-                    found[name] = execute(asked, progress=progress, stop=stopping)
-            except Interrupted:
-                told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-                sys.exit(130)
+        with watched(told) as (progress, stopping):
+            found[name] = execute(planned, progress=progress, stop=stopping)
         _tell(found[name], out / name, spoken)
     if as_json:
         where_device = next(iter(plans.values())).device
@@ -105,6 +103,19 @@ def run_command(
             )
         figure = draw_results(results, out / name / "figure.png")
         told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+
+
+def with_epochs(overrides: dict[str, Any], epochs: int | None) -> dict[str, Any]:
+    if epochs is None:
+        return overrides
+    if "epochs" in overrides:
+        raise ConfigError("epochs is given twice: with --epochs and with --set.")
+    return overrides | {"epochs": epochs}
+
+
+def named_benchmark(text: str) -> str:
+    """The name of a benchmark, or of that in a user's file."""
+    return load_benchmark_file(Path(text)) if text.endswith(".py") else find_benchmark(text).name
 
 
 def _listed(kind: str, text: str) -> list[str]:
@@ -138,6 +149,18 @@ def parse_seeds(text: str) -> int | list[int]:
     if not numbers or numbers[0] < 1:
         raise ConfigError(f"--seeds must be at least 1, not '{text}'.")
     return numbers[0]
+
+
+@contextmanager
+def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
+    """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
+    with stop_on_signals(told) as stopping, RunProgress(told) as progress:
+        try:
+            with reporting_to(Decoding(told, progress.bars)):
+                yield progress, stopping
+        except Interrupted:
+            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+            sys.exit(130)
 
 
 @contextmanager

@@ -46,8 +46,11 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
         raise ResultsError(f"There are no results (result.json) below {path}.")
     found: dict[str, dict[str, Result]] = {}
     results = sorted(map(Result.load, files), key=lambda r: (r.benchmark, r.method, list(r.point.items())))
-    for result in results:
-        found.setdefault(result.benchmark, {})[result.label] = result
+    # Runs that settings were chosen by are no results of a benchmark: shown only where there is nothing else.
+    for result in [r for r in results if "search" not in r.config] or results:
+        chosen_by = result.config.get("search")
+        title = f"{result.benchmark} ({chosen_by['name']} search)" if chosen_by else result.benchmark
+        found.setdefault(title, {})[result.label] = result
     return found
 
 

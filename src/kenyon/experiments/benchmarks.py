@@ -110,14 +110,16 @@ def benchmark(
     width: int,
     training: Training | None = None,
     hyperparameters: Mapping[str, Mapping[str, Any]] | None = None,
+    whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     """Make a benchmark of a function that reads a source: all a user's own file needs.
 
-    `kenyon run my_stream.py` then runs it. Methods without hyper-parameters here take theirs from `--set`.
+    `kenyon run my_stream.py` then runs it. Methods without hyper-parameters here take theirs from `--set`. `whole`:
+    the classes of a task belong together, and `kenyon search` does not deal them out anew.
     """
 
     def add(load: Loader) -> Loader:
-        register(class_counts=class_counts, shape=shape)(load)
+        register(class_counts=class_counts, shape=shape, whole=whole)(load)
         name = load.__name__.replace("_", "-")
         BENCHMARKS[name] = Benchmark(name, backbone, width, training or Training(), hyperparameters or {})
         return load

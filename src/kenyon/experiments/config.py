@@ -15,6 +15,7 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import Benchmark, find_benchmark
 from kenyon.methods import Method, MethodSpec, find_method
 from kenyon.nets.net import Diversity
+from kenyon.streams import SearchProtocol
 from kenyon.train.regime import Training
 
 LEARNERS = 5  # of a multi-learner method, like the five compartments
@@ -38,12 +39,14 @@ class Config:
     training: Training
     architecture: Architecture
     hyper: dict[str, Any]
+    search: SearchProtocol | None = None  # of a run that settings are chosen by; reported runs have none
 
     def build_method(self) -> Method:
         return find_method(self.method)(self.hyper)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        body = asdict(self)
+        return body if self.search else {name: part for name, part in body.items() if name != "search"}
 
     @property
     def structure(self) -> str:
@@ -59,6 +62,7 @@ def configure(
     *,
     tasks: int | None = None,
     overrides: Mapping[str, Any] | None = None,
+    search: SearchProtocol | None = None,
 ) -> Config:
     """The published configuration of a method on a benchmark, with the user's overrides."""
     bench, spec = find_benchmark(benchmark), find_method(method)
@@ -78,7 +82,12 @@ def configure(
     architecture = _architecture(bench, spec, learners, shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method))
-    return Config(benchmark, method, tasks or count, training, architecture, hyper)
+    if search and search.share + training.validation >= 1:
+        raise ConfigError(
+            f"Of the training data {search.share:g} is to score on and {training.validation:g} for validation, and "
+            "nothing is left to learn from. Choose a smaller share."
+        )
+    return Config(benchmark, method, tasks or count, training, architecture, hyper, search)
 
 
 def settings(method: str) -> tuple[str, ...]:
@@ -178,6 +187,11 @@ _WORDS = {
     "rwalk_form",
     "replay",
 }
+
+
+def is_whole(setting: str) -> bool:
+    """Whether a setting's values are whole numbers."""
+    return setting in _WHOLE
 
 
 def _check_kind(name: str, value: Any) -> None:

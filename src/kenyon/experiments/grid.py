@@ -15,6 +15,7 @@ from typing import Any
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import Config, configure, settings
 from kenyon.experiments.labels import point_label, point_name, value_text
+from kenyon.streams import SearchProtocol
 
 LARGEST = 10_000  # runs of one call that has a grid; a slip of the hand is more likely than the wish for more
 
@@ -72,14 +73,22 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def expand(benchmark: str, method: str, given: Mapping[str, Any], *, tasks: int | None = None) -> list[Point]:
+def expand(
+    benchmark: str,
+    method: str,
+    given: Mapping[str, Any],
+    *,
+    tasks: int | None = None,
+    search: SearchProtocol | None = None,
+) -> list[Point]:
     """Every combination of the listed settings that the method has, in the order of its settings."""
     mine = {name: given[name] for name in settings(method) if name in given}
     lists = {name: values for name, values in mine.items() if isinstance(values, list)}
     points = []
     for values in product(*lists.values()):
         varied = dict(zip(lists, values, strict=True))
-        points.append(Point(configure(benchmark, method, tasks=tasks, overrides=mine | varied), varied))
+        config = configure(benchmark, method, tasks=tasks, overrides=mine | varied, search=search)
+        points.append(Point(config, varied))
     return points
 
 

@@ -13,7 +13,8 @@ import torch
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import settings
+from kenyon.experiments.config import Config, settings
+from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import MOST, Room, crews
 from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
 from kenyon.experiments.progress import Progress, Silent
@@ -21,7 +22,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.states import check_states, find_states, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, train_crew
-from kenyon.streams import Source
+from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
 
 REFERENCE = "random-init"  # what forward transfer is measured against
@@ -63,8 +64,6 @@ def plan(
     for setting in given:
         if setting not in known:
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
-    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
-        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 
@@ -80,14 +79,25 @@ def plan(
         choose_device(device),
         None if data is None else Path(data),
         Path(out),
-        fleet or MOST,
+        check_fleet(fleet),
     )
     for some in (*points.values(), *([references] if references else [])):
-        check_writable(method_folder(checked.out, some[0]))
-        for point in some:
-            PointFolder(checked.out, point).check()
-        check_states(checked.out, some)
+        check_folders(checked.out, some)
     return checked
+
+
+def check_folders(out: Path, points: Sequence[Point]) -> None:
+    """That what is there of a method's points was made with the same configurations, and more can be written."""
+    check_writable(method_folder(out, points[0]))
+    for point in points:
+        PointFolder(out, point).check()
+    check_states(out, points)
+
+
+def check_fleet(fleet: int | None) -> int:
+    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
+        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
+    return fleet or MOST
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -98,23 +108,41 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
         raise ConfigError(f"A seed is named twice in {','.join(map(str, chosen))}; each run needs its own.")
     if min(chosen) < 0:
         raise ConfigError(f"Seeds are 0 or larger, not {min(chosen)}.")
+    if max(chosen) >= FIRST_SEED:
+        raise ConfigError(
+            f"Seeds from {FIRST_SEED:,} on are those that `kenyon search` chooses settings with; {max(chosen):,} is "
+            "one of them. Take smaller ones."
+        )
     return chosen
 
 
+def source_of(config: Config, data: Path | None) -> Callable[[], Source]:
+    """Reads the images that a configuration's runs are cut from, when it is first asked."""
+
+    @cache
+    def read() -> Source:
+        spec = find_benchmark(config.benchmark).source
+        everything = spec.load(data)
+        return withheld(everything, config.search, whole=spec.whole) if config.search else everything
+
+    return read
+
+
 def execute(
-    plan: Plan, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
+    plan: Plan,
+    *,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    read: Callable[[], Source] | None = None,
 ) -> dict[str, Result]:
     """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
 
     `stop` is asked after every epoch; when it says so, the state is saved and Interrupted raised. Doing the same
-    again continues there.
+    again continues there. `read` gives the source to several plans of one benchmark.
     """
     told = progress or Silent()
     room = Room(plan.most, plan.device)
-
-    @cache
-    def source() -> Source:  # read only if something has to be trained
-        return find_benchmark(plan.points[0].config.benchmark).source.load(plan.data)
+    source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
 
     def train(crew: Crew) -> None:
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)
@@ -153,10 +181,11 @@ def _missing(plan: Plan, point: Point) -> list[Cell]:
 
 
 def run(
-    benchmark: str = "digits",
-    methods: str | Sequence[str] = ("finetune", "ewc", "caf-ewc"),
-    seeds: int | Sequence[int] = 5,
+    benchmark: str | None = None,
+    methods: str | Sequence[str] | None = None,
+    seeds: int | Sequence[int] | None = None,
     *,
+    config: Path | str | None = None,
     tasks: int | None = None,
     device: str = "auto",
     data: Path | str | None = None,
@@ -168,19 +197,24 @@ def run(
 ) -> dict[str, Result]:
     """Train methods on a benchmark and return their results by name.
 
+    Left out, they are finetune, ewc and caf-ewc on digits with the seeds 0 to 4, or what the file `config` says: TOML
+    with benchmark, method, seeds and settings, as `kenyon search` writes it. What is said here wins over it.
+
     Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
     bounds how many runs train together.
     """
-    names = methods.split(",") if isinstance(methods, str) else list(methods)
+    names = methods.split(",") if isinstance(methods, str) else methods
+    file = None if config is None else read_config(config)
+    wanted = asked(file, None if benchmark is None else [benchmark], names, seeds, overrides)
     return execute(
         plan(
-            benchmark,
-            names,
-            seeds,
+            wanted.benchmarks[0],
+            wanted.methods,
+            wanted.seeds,
             tasks=tasks,
-            overrides=overrides,
+            overrides=wanted.settings,
             device=device,
             data=data,
             out=out,

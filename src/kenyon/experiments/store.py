@@ -1,7 +1,7 @@
 """A results folder: OUT/BENCHMARK/METHOD holds the result, weights and unfinished states of one configuration.
 
 The points of a grid have folders of their own below it, METHOD/lambda_sp=1000,lambda_af=1e-08, each with its full
-configuration.
+configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, apart from what is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from kenyon.train.state import write_atomically
 
 
 def method_folder(out: Path, point: Point) -> Path:
-    return out / point.config.benchmark / point.config.method
+    config = point.config
+    if config.search is not None:
+        return out / "search" / config.benchmark / config.method / config.search.name
+    return out / config.benchmark / config.method
 
 
 def check_writable(folder: Path) -> None:

@@ -131,7 +131,8 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
         numbers = list(same)
         folder = PointFolder(out, cells[numbers[0]].point)
         for number in numbers:
-            if runs[number].complete:
+            # Of a search the numbers matter, and its points may be many and large.
+            if runs[number].complete and folder.point.config.search is None:
                 write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number))
         mine = [runs[number] for number in numbers]
         folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.parameter_count)

@@ -23,11 +23,7 @@ BEST = "*: the best point of its method on these seeds."
 
 def pm(summary: Summary | None, digits: int = 2) -> str:
     """mean +- standard error, or a dash."""
-    if summary is None:
-        return "-"
-    if len([v for v in summary.runs if v == v]) < 2:
-        return f"{summary.mean:.{digits}f}"
-    return f"{summary.mean:.{digits}f} ± {summary.sem:.{digits}f}"
+    return "-" if summary is None else summary.text(digits)
 
 
 def best_points(results: Mapping[str, Result]) -> dict[str, str]:

@@ -7,8 +7,10 @@ from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.source import Group, ShuffledClasses, Source
 from kenyon.streams.task import Split, Stream, Task
 from kenyon.streams.views import Augmentation, CentreCrop, Crop, ResizedCrop, Testing
+from kenyon.streams.withheld import FIRST_SEED, SearchProtocol, withheld
 
 __all__ = [
+    "FIRST_SEED",
     "SOURCES",
     "Augmentation",
     "CentreCrop",
@@ -20,6 +22,7 @@ __all__ = [
     "RandomTest",
     "RandomTestByOrigin",
     "ResizedCrop",
+    "SearchProtocol",
     "ShuffledClasses",
     "Source",
     "SourceSpec",
@@ -35,4 +38,5 @@ __all__ = [
     "omniglot",
     "register",
     "tiny_imagenet",
+    "withheld",
 ]

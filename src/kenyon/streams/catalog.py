@@ -30,6 +30,7 @@ class SourceSpec:
     class_counts: tuple[int, ...]  # of each task
     shape: tuple[int, int, int]
     needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
+    whole: bool  # the classes of a task belong together (an alphabet): a search keeps them so
     load: Loader  # takes the user's data folder, or None for the usual places
 
 
@@ -37,12 +38,16 @@ SOURCES: dict[str, SourceSpec] = {}
 
 
 def register(
-    *, class_counts: tuple[int, ...], shape: tuple[int, int, int], needs: tuple[str, ...] = ()
+    *,
+    class_counts: tuple[int, ...],
+    shape: tuple[int, int, int],
+    needs: tuple[str, ...] = (),
+    whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = inspect.getdoc(load) or ""
-        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, load)
+        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, whole, load)
         return load
 
     return add

@@ -25,7 +25,7 @@ def r_cifar_100(data: Path | None = None) -> Source:
     return _source("r-cifar-100", [cifar], _consecutive(cifar.names))
 
 
-@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
+@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",), whole=True)
 def s_cifar_100(data: Path | None = None) -> Source:
     """CIFAR-100, 20 tasks that are its superclasses (fish, flowers, ...) of 5 similar classes each."""
     cifar = read_cifar_100(data)

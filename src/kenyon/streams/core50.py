@@ -50,6 +50,7 @@ def core50(data: Path | None = None) -> Source:
         groups=ShuffledClasses(TASKS),
         mean=HALF,
         std=HALF,
+        origin=films % SESSIONS,  # neighbouring frames of a film are almost one image
     )
 
 

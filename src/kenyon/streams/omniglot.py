@@ -49,13 +49,13 @@ PIXELS = 2.0
 TOGETHER = 32  # drawings enlarged by one thread at a time
 
 
-@register(class_counts=BACKGROUND + EVALUATION, shape=SHAPE, needs=("omniglot",))
+@register(class_counts=BACKGROUND + EVALUATION, shape=SHAPE, needs=("omniglot",), whole=True)
 def omniglot(data: Path | None = None) -> Source:
     """50 alphabets in fixed order, each drawing enlarged to 20 that fall on all sides of the split, as published."""
     return _source("omniglot", data, lambda drawer: RandomTest())
 
 
-@register(class_counts=BACKGROUND + EVALUATION, shape=SHAPE, needs=("omniglot",))
+@register(class_counts=BACKGROUND + EVALUATION, shape=SHAPE, needs=("omniglot",), whole=True)
 def omniglot_clean(data: Path | None = None) -> Source:
     """Omniglot split by people: nobody whose drawings are tested has drawn for training."""
     return _source("omniglot-clean", data, RandomTestByOrigin)

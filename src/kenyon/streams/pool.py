@@ -47,5 +47,12 @@ class Ragged:
 Pool = Tensor | Ragged  # a tensor is (N, C, H, W) uint8
 
 
+def taken(pool: Pool, index: Tensor) -> Pool:
+    """A pool of these images only. Where sizes are unequal the pixels of the others stay, but nothing leads there."""
+    if isinstance(pool, Ragged):
+        return Ragged(pool.pixels, pool.start[index], pool.height[index], pool.width[index])
+    return pool[index]
+
+
 def channels(pool: Pool) -> int:
     return int(pool.pixels.shape[1] if isinstance(pool, Ragged) else pool.shape[1])

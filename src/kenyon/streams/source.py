@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -22,6 +23,14 @@ class Group:
     name: str
     classes: tuple[int, ...]
     fixed: bool = False  # keeps its place; only the others are shuffled by the seed
+
+
+class Dealing(Protocol):
+    """Tasks whose classes the seed decides."""
+
+    def __len__(self) -> int: ...
+
+    def deal(self, names: tuple[str, ...], seed: int) -> tuple[Group, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -49,11 +58,13 @@ class Source:
     labels: Tensor  # (N,) int64, into class_names
     test: Tensor | Partition  # (N,) bool, or a rule that draws the test samples of each seed
     class_names: tuple[str, ...]
-    groups: tuple[Group, ...] | ShuffledClasses  # one per task
+    groups: tuple[Group, ...] | Dealing  # one per task
     mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: Augmentation = None  # what training shows of an image
     testing: Testing = None  # what tests show of it
+    # (N,) what samples come from (a film, a person), where parts of one are no test of another
+    origin: Tensor | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.images, Tensor) and (self.images.dtype != torch.uint8 or self.images.ndim != 4):
@@ -62,6 +73,8 @@ class Source:
             raise DataError(f"{self.name}: images and labels differ in length.")
         if isinstance(self.test, Tensor) and len(self.test) != len(self.labels):
             raise DataError(f"{self.name}: labels and the test mask differ in length.")
+        if self.origin is not None and len(self.origin) != len(self.labels):
+            raise DataError(f"{self.name}: labels and origins differ in length.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise DataError(f"{self.name}: labels must run from 0 to {len(self.class_names) - 1}.")
         if isinstance(self.images, Ragged) and self.testing is None:
@@ -83,9 +96,7 @@ class Source:
             raise ConfigError(f"{self.name} has {len(self.groups)} tasks; --tasks {count} is not possible.")
         if not 0.0 <= validation < 1.0:
             raise ConfigError(f"validation is the share of held-out samples, between 0 and 1, not {validation}.")
-        groups = self.groups
-        if isinstance(groups, ShuffledClasses):
-            groups = groups.deal(self.class_names, seed)
+        groups = self.groups if isinstance(self.groups, tuple) else self.groups.deal(self.class_names, seed)
         free = [i for i, group in enumerate(groups) if not group.fixed]
         shuffled = iter(np.random.default_rng([seed, 0]).permutation(free).tolist())
         order = [i if group.fixed else next(shuffled) for i, group in enumerate(groups)][:count]

@@ -1,0 +1,113 @@
+"""`kenyon search`: from the command line to a table, a choice and a picture."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from kenyon.cli.run import named_benchmark, watched, with_epochs
+from kenyon.errors import ConfigError
+from kenyon.experiments import Found, execute_search, parse_settings, plan_search
+from kenyon.experiments.labels import point_name
+from kenyon.experiments.results import plain
+from kenyon.experiments.searching import TOGETHER, TRIALS, Sampling
+from kenyon.methods import find_method
+from kenyon.report.search_figure import draw_search
+
+
+def search_command(
+    *,
+    benchmark: str,
+    method: str,
+    protocol: str,
+    folds: int | None,
+    share: float,
+    settings: list[str],
+    optuna: bool,
+    trials: int | None,
+    together: int | None,
+    tasks: int | None,
+    epochs: int | None,
+    device: str,
+    data: Path | None,
+    out: Path,
+    fleet: int | None,
+    as_json: bool,
+) -> None:
+    started = time.monotonic()
+    for kind, text in (("benchmark", benchmark), ("method", method)):
+        if "," in text:
+            raise ConfigError(f"A search is of one {kind}, not of {text}. Search one after another.")
+    find_method(method)
+    for option, number in (("--trials", trials), ("--together", together)):
+        if number is not None and not optuna:
+            raise ConfigError(f"{option} is for --optuna; a grid is tried as a whole.")
+    search = plan_search(
+        named_benchmark(benchmark),
+        method,
+        protocol=protocol,
+        folds=folds,
+        share=share,
+        tasks=tasks,
+        overrides=with_epochs(parse_settings(settings, [method]), epochs),
+        sampling=Sampling(*(TRIALS if trials is None else trials, TOGETHER if together is None else together))
+        if optuna
+        else None,
+        device=device,
+        data=data,
+        out=out,
+        fleet=fleet,
+    )
+    told = Console(stderr=True)
+    with watched(told) as (progress, stopping):
+        found = execute_search(search, progress=progress, stop=stopping)
+    _tell(found, told if as_json else Console())
+    if as_json:
+        print(json.dumps(plain(search_json(found, time.monotonic() - started)), allow_nan=False))
+    best = point_name(found.best)  # says so if nothing stayed finite
+    figure = draw_search(found, found.folder / "figure.png")
+    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    own = f" {benchmark}" if benchmark.endswith(".py") else ""
+    told.print(f"Best: {best}. kenyon run{own} --config {found.path} runs it.", highlight=False, soft_wrap=True)
+
+
+def _tell(found: Found, spoken: Console) -> None:
+    folds = f"{len(found.seeds)} fold{'s' if len(found.seeds) > 1 else ''}"
+    lines = (
+        f"{found.method} on {found.benchmark}, {found.protocol.name} search: {found.tasks} tasks, {folds}",
+        f"Scored on {100 * found.protocol.share:g}% of the training data, held out; {found.stream}.",
+        found.table(),
+    )
+    for line, style in zip(lines, ("bold", None, None), strict=True):
+        spoken.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+    equal = sum(score.mean == found.scores[0].mean for score in found.scores) - 1
+    if equal > 0:
+        spoken.print(
+            f"{equal} other point{'s score' if equal > 1 else ' scores'} as much as the best. More --folds may tell.",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def search_json(found: Found, seconds: float) -> dict[str, object]:
+    return {
+        "benchmark": found.benchmark,
+        "method": found.method,
+        "protocol": found.protocol.name,
+        "seeds": list(found.seeds),
+        "best": found.scores[0].settings if found.scores[0].aac else None,
+        "scores": [
+            {
+                "settings": score.settings,
+                "mean": score.mean,
+                "sem": score.aac.sem if score.aac else None,
+                "folds": list(score.aac.runs) if score.aac else None,
+            }
+            for score in found.scores
+        ],
+        "config": str(found.path),
+        "seconds": round(seconds, 2),
+    }

@@ -1,0 +1,113 @@
+"""A file that says what to run: `kenyon run --config best.toml`.
+
+    benchmark = "digits"
+    method = "caf-ewc"        # or ["ewc", "caf-ewc"]
+    seeds = 5                 # or [0, 3, 7]
+
+    [settings]                # as with --set; a list makes a grid
+    lambda_sp = 1e6
+
+Everything may be left out. A table `origin` tells where a choice comes from and decides nothing. What is said beside
+the file wins, but for benchmark and method: settings that were chosen for others are refused.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.experiments.config import settings
+from kenyon.methods import METHODS
+
+KEYS = ("benchmark", "method", "seeds", "settings", "origin")
+BENCHMARK, METHODS_RUN, SEEDS = "digits", ("finetune", "ewc", "caf-ewc"), 5  # where nobody says
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    path: Path
+    benchmark: str | None = None
+    methods: tuple[str, ...] = ()
+    seeds: int | list[int] | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+def read_config(path: Path | str) -> ConfigFile:
+    path = Path(path)
+    try:
+        body = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
+    except ValueError as error:  # also of bytes that are no text
+        raise ConfigError(f"{path} is not TOML ({error}). Mend it, or write it anew with `kenyon search`.") from None
+    for name in body:
+        if name not in KEYS:
+            raise _misplaced(path, name)
+    benchmark, method, seeds = body.get("benchmark"), body.get("method", []), body.get("seeds")
+    methods = method.split(",") if isinstance(method, str) else method
+    changes = body.get("settings", {})
+    for fits, name, kind in (
+        (benchmark is None or isinstance(benchmark, str), "benchmark", "a name in quotes"),
+        (_all(methods, str), "method", "a name in quotes, or a list of names"),
+        (seeds is None or _whole(seeds) or _all(seeds, int), "seeds", "how many, or a list of whole numbers"),
+        (isinstance(changes, dict), "settings", "a table: [settings], and below it name = value"),
+    ):
+        if not fits:
+            raise ConfigError(f"{path}: {name} must be {kind}, not {body[name]!r}.")
+    return ConfigFile(path, benchmark, tuple(name.strip() for name in methods), seeds, changes)
+
+
+def _misplaced(path: Path, name: str) -> ConfigError:
+    if any(name in settings(method) for method in METHODS):
+        return ConfigError(f"{path}: {name} is a setting. Write it below a line [settings].")
+    return ConfigError(f"{path}: {unknown('key of a configuration', name, KEYS)}")
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _all(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(v, kind) and not isinstance(v, bool) for v in values)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be run, from the file, from what was said beside it, and from what holds otherwise."""
+
+    benchmarks: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: int | Sequence[int]
+    settings: dict[str, Any]
+
+
+def asked(
+    config: ConfigFile | None,
+    benchmarks: Sequence[str] | None,
+    methods: Sequence[str] | None,
+    seeds: int | Sequence[int] | None,
+    overrides: Mapping[str, Any],
+) -> Asked:
+    """`overrides` win over the file's settings one by one."""
+    file = config or ConfigFile(Path())
+    if benchmarks and file.benchmark and tuple(benchmarks) != (file.benchmark,):
+        raise ConfigError(
+            f"{file.path} is for {file.benchmark}, not for {', '.join(benchmarks)}. Leave the benchmark out, or give "
+            "the file of another choice."
+        )
+    if methods and file.methods and set(methods) != set(file.methods):
+        raise ConfigError(
+            f"{file.path} is for {', '.join(file.methods)}, not for {', '.join(methods)}: its settings were chosen "
+            "for that. Leave the method out, or give the file of another choice."
+        )
+    chosen = seeds if seeds is not None else file.seeds
+    return Asked(
+        tuple(benchmarks or [file.benchmark or BENCHMARK]),
+        tuple(file.methods or METHODS_RUN if methods is None else methods),
+        SEEDS if chosen is None else chosen,
+        file.settings | dict(overrides),
+    )
