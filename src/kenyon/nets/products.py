@@ -1,7 +1,7 @@
 """A dense layer of many networks at once, with float32 gradients of the weights whatever the inputs are.
 
 Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn and
-convert it.
+convert it. Where it is known in which place a gradient will be wanted, it is written there at once.
 """
 
 from __future__ import annotations
@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 
-def dense_layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (..., B, I) by weights (..., O, I) and biases (..., O): (..., B, O), computed in the type of x."""
-    return _DenseLayer.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+def dense_layer(x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None = None) -> Tensor:
+    """x (..., B, I) by weights (..., O, I) and biases (..., O): (..., B, O), computed in the type of x.
+
+    `place` is memory of the weights' shape and for their gradient.
+    """
+    return _DenseLayer.apply(x, weight, bias, place)  # type: ignore[no-untyped-call]
 
 
 class _DenseLayer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.lead = x.shape[:-2]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None) -> Tensor:
+        ctx.lead, ctx.place = x.shape[:-2], place
         flat, w = x.flatten(0, -3), weight.to(x.dtype).flatten(0, -3)  # in this order there is one copy, not two
         ctx.save_for_backward(flat, w)
         out = torch.baddbmm(bias.to(x.dtype).flatten(0, -2).unsqueeze(1), flat, w.transpose(1, 2))
@@ -28,16 +31,16 @@ class _DenseLayer(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         wide = torch.promote_types(dy.dtype, torch.float32)
-        parts = torch.bmm(dy, w), _products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
+        parts = torch.bmm(dy, w), wide_products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
         dx, dw, db = (part.unflatten(0, ctx.lead) for part in parts)
-        return dx, dw, db
+        return dx, dw, db, None
 
 
-def _products(a: Tensor, b: Tensor) -> Tensor:
+def wide_products(a: Tensor, b: Tensor) -> Tensor:
     """Batched products of matrices, in float32 or better."""
     if a.is_cuda and a.dtype is torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)
