@@ -73,9 +73,9 @@ class _Shape:
     width: int
     channels: int
     pixel: int  # from a pixel of the maps to the next ...
-    learner: int  # ... and from a learner to the next
-    own: int  # channels between those of a learner and the next one's, ...
-    last: int  # ... and those from the last learner's first on
+    learner: int  # ... and from a learner to the next; 0: behind all its pixels
+    own: int  # channels of a pixel up to those of the next learner, ...
+    last: int  # ... and from the last learner's on
     wide: int  # channels of a pixel of the result
     size: int
     stride: int
@@ -86,8 +86,7 @@ class _Shape:
         if not part:
             return _Shape(1, B, H, W, K * C, wide, 0, wide, wide, wide, size, stride)
         if maps.parted:
-            B //= K
-            return _Shape(K, B, H, W, C, wide, B * H * W * wide, wide, wide, wide, size, stride)
+            return _Shape(K, B // K, H, W, C, wide, 0, wide, wide, wide, size, stride)
         return _Shape(K, B, H, W, C, wide, C, C, wide - (K - 1) * C, eights(C), size, stride)
 
     @property
@@ -101,7 +100,8 @@ class _Shape:
     @property
     def constants(self) -> tuple[int, ...]:
         sides = (self.height, self.width, self.down, self.right)
-        return (*sides, self.size, self.stride, self.channels, self.pixel, self.own, self.last, self.wide)
+        steps = (self.pixel, self.learner, self.own, self.last, self.wide)
+        return (*sides, self.size, self.stride, self.channels, *steps)
 
 
 class _Pool(torch.autograd.Function):
@@ -116,7 +116,7 @@ class _Pool(torch.autograd.Function):
         grid = (-(-pixels // R), blocks, shape.learners)
         with torch.cuda.device(x.get_device()):
             _forward[grid](
-                x, bias.contiguous(), y, code, pixels, shape.learner, *shape.constants, relu, R, W, num_warps=WARPS
+                x, bias.contiguous(), y, code, pixels, *shape.constants, relu, R, W, num_warps=WARPS
             )
         ctx.save_for_backward(code)
         return y.permute(0, 3, 1, 2)
@@ -137,16 +137,15 @@ class _Pool(torch.autograd.Function):
         partial = torch.empty((-(-tiles // each), total), dtype=torch.float32, device=dy.device)
         with torch.cuda.device(dy.get_device()):
             _backward[(len(partial), blocks, shape.learners)](
-                dy, code, dx, partial, pixels, pixels // (H * W_) * shape.down * shape.right, shape.learner, each,
-                *shape.constants, R, W, num_warps=WARPS,
-            )  # fmt: skip
+                dy, code, dx, partial, pixels, each, *shape.constants, R, W, num_warps=WARPS
+            )
             db = column_totals(partial, ctx.bias_type)
         return dx.permute(0, 3, 1, 2), db.view(ctx.bias_shape), None, None
 
 
 def _tile(channels: int) -> tuple[int, int, int]:
     """Channels and pixels of a tile, and blocks of channels, such that the fewest lanes idle."""
-    W = min((128, 64, 32, 16), key=lambda w: -(-channels // w) * w)
+    W = min((128, 64, 32), key=lambda w: -(-channels // w) * w)
     return W, TILE // W, -(-channels // W)
 
 
@@ -156,9 +155,9 @@ def _jit(kernel: Callable[..., Any]) -> Any:
 
 @_jit
 def _forward(
-    x: tensor, bias: tensor, y: tensor, code: tensor, pixels: tensor, learner: tensor,
+    x: tensor, bias: tensor, y: tensor, code: tensor, pixels: tensor,
     H: constexpr, W_: constexpr, DOWN: constexpr, RIGHT: constexpr, SIZE: constexpr, STRIDE: constexpr,
-    C: constexpr, PIXEL: constexpr, OWN: constexpr, LAST: constexpr, WIDE: constexpr,
+    C: constexpr, PIXEL: constexpr, LEARNER: constexpr, OWN: constexpr, LAST: constexpr, WIDE: constexpr,
     RELU: constexpr, R: constexpr, W: constexpr,
 ) -> None:  # fmt: skip
     k = tl.program_id(2)
@@ -167,7 +166,8 @@ def _forward(
     there = r < pixels
     b = tl.load(bias + k * C + c, mask=c < C, other=0.0).to(x.dtype.element_ty).to(tl.float32)[None, :]
     corner = (r // (DOWN * RIGHT) * H + r // RIGHT % DOWN * STRIDE) * W_ + r % RIGHT * STRIDE
-    window = x + k * learner + corner[:, None] * PIXEL + c[None, :]
+    own = k * LEARNER if LEARNER > 0 else k * (pixels // (DOWN * RIGHT)) * (H * W_ * PIXEL)
+    window = x + own + corner[:, None] * PIXEL + c[None, :]
     mask = there[:, None] & (c < OWN)[None, :]
     best = tl.zeros([R, W], tl.float32)
     at = tl.zeros([R, W], tl.int32)
@@ -190,20 +190,20 @@ def _forward(
 
 @_jit
 def _backward(
-    dy: tensor, code: tensor, dx: tensor, partial: tensor, pixels: tensor, results: tensor, learner: tensor,
-    EACH: constexpr,
+    dy: tensor, code: tensor, dx: tensor, partial: tensor, pixels: tensor, EACH: constexpr,
     H: constexpr, W_: constexpr, DOWN: constexpr, RIGHT: constexpr, SIZE: constexpr, STRIDE: constexpr,
-    C: constexpr, PIXEL: constexpr, OWN: constexpr, LAST: constexpr, WIDE: constexpr,
+    C: constexpr, PIXEL: constexpr, LEARNER: constexpr, OWN: constexpr, LAST: constexpr, WIDE: constexpr,
     R: constexpr, W: constexpr,
 ) -> None:  # fmt: skip
     k = tl.program_id(2)
     c = tl.program_id(1) * W + tl.arange(0, W)
     written = c < OWN if OWN == LAST else c < tl.where(k == tl.num_programs(2) - 1, LAST, OWN)
+    own = k * LEARNER if LEARNER > 0 else k * pixels * PIXEL
     total = tl.zeros([R, W], tl.float32)
     for n in range(EACH):
         r = (n * tl.num_programs(0) + tl.program_id(0)) * R + tl.arange(0, R)  # pixels of dx
         y, x = r // W_ % H, r % W_
-        first = k * results + r // (W_ * H) * (DOWN * RIGHT)
+        image = k * (pixels // (H * W_)) + r // (H * W_)
         g = tl.zeros([R, W], tl.float32)
         for above in tl.static_range((SIZE + STRIDE - 1) // STRIDE):  # the windows that hold this pixel
             oy = y // STRIDE - above
@@ -214,10 +214,10 @@ def _backward(
                 j = x - ox * STRIDE
                 here = rightly & (ox >= 0) & (ox < RIGHT) & (j < SIZE)
                 mask = here[:, None] & (c < WIDE)[None, :]
-                at = (first + oy * RIGHT + ox)[:, None] * WIDE + c[None, :]
+                at = ((image * DOWN + oy) * RIGHT + ox)[:, None] * WIDE + c[None, :]
                 won = tl.load(code + at, mask=mask, other=255).to(tl.int32) == (i * SIZE + j)[:, None]
                 g += tl.where(won, tl.load(dy + at, mask=mask, other=0.0).to(tl.float32), 0.0)
-        to = k * learner + r[:, None] * PIXEL + c[None, :]
+        to = own + r[:, None] * PIXEL + c[None, :]
         tl.store(dx + to, g.to(dx.dtype.element_ty), mask=(r < pixels)[:, None] & written[None, :])
         total += g
     left = partial + (tl.program_id(0) * tl.num_programs(2) + k) * C + c

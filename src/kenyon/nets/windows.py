@@ -152,8 +152,7 @@ def _lay(
     h: constexpr, w: constexpr, SY: constexpr, SX: constexpr, PY: constexpr, PX: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    row, column = e // (h * w * C), e % (h * w * C)
-    tap, c = column // C, column % C
+    row, tap, c = e // (h * w * C), e // C % (h * w), e % C
     iy = row // RIGHT % DOWN * SY + tap // w - PY
     ix = row % RIGHT * SX + tap % w - PX
     inside = (e < size) & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
