@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net, alexnet, maps, pooling, windows
+from kenyon.nets import Net, alexnet, maps, pooling, products, windows
 from kenyon.nets.dropout import padded
 from kenyon.nets.execution import Stacked
 from kenyon.nets.maps import Maps, eights
@@ -188,13 +188,27 @@ def test_a_network_with_and_without_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     results = []
     for plain in (False, True):
         if plain:
-            for module in (windows, pooling):
+            for module in (windows, pooling, products):
                 monkeypatch.setattr(module, "available", lambda *_: False)
         row = net.initial([4])[0].requires_grad_()
         f = net._features(row, images, noise.to(DEVICE, torch.uint8))
         results.append([f.detach(), torch.autograd.grad((f * random(*f.shape)).sum(), row)[0]])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize(("K", "B", "outputs", "inputs"), [(2, 5, 70, 24), (1, 64, 8, 130), (3, 70, 16, 16)])
+def test_the_gradient_of_weights_in_its_place(
+    K: int, B: int, outputs: int, inputs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "available", lambda x: True)
+    dtype = torch.float32 if INTERPRETED else torch.bfloat16  # the interpreter has no products of bfloat16
+    dy, x = random(K, B, outputs, dtype=dtype), random(K, B, inputs, dtype=dtype)
+    buffer = torch.full((K * outputs * inputs + 1,), torch.nan, device=DEVICE)
+    place = buffer[1:].view(K, outputs, inputs)
+    assert products.weight_gradient(dy, x, place) is place and buffer[0].isnan()
+    torch.testing.assert_close(place, products.weight_gradient(dy, x), rtol=1e-5, atol=1e-5)
 
 
 def test_orders_of_maps() -> None:

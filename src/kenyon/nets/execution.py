@@ -26,6 +26,7 @@ from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
 from kenyon.nets.frame import Frame
+from kenyon.nets.layout import place_of
 from kenyon.nets.maps import Maps
 from kenyon.nets.pooling import bias_relu_pool
 from kenyon.nets.products import dense_layer
@@ -217,7 +218,8 @@ class Stacked(Sequential):
                 w, bias = params[f"{name}.weight"], params.get(f"{name}.bias")
                 if shared:
                     x, shared = x.expand(K, *x.shape), False
-                x = dense_layer(x, w, w.new_zeros(w.shape[:2]) if bias is None else bias)
+                bias = w.new_zeros(w.shape[:2]) if bias is None else bias
+                x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
             elif step.site is not None:
                 if piece is not None:
                     keep = (piece >= step.site.threshold)[:, : K * x.shape[-1]]
@@ -244,7 +246,7 @@ class Stacked(Sequential):
         if bias is None:
             bias = weight.new_zeros(weight.shape[:2])
         if isinstance(x, Maps) and pays(layer, x.batch, x.data.shape[2:], K):
-            maps = unfolded(layer, x, weight)
+            maps = unfolded(layer, x, weight, place_of(params, f"{step.name}.weight"))
         else:
             data = x.join().data if isinstance(x, Maps) else x
             build = _block_kernel if isinstance(x, Maps) else _shared_kernel

@@ -249,9 +249,9 @@ class Net:
         assert isinstance(images, Tensor)
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype))  # all at once
-        params = {name: views[name] for name in self.backbone_names}
+        params = views
         if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
-            params = {name: value.to(self.dtype) for name, value in params.items()}
+            params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
             return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)

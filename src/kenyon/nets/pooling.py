@@ -2,9 +2,9 @@
 
 Windows are square, without padding, and may overlap; windows of one pixel are no pooling. The pass takes maps in
 either order, and can part joined ones (see `maps`). It keeps one byte for every result: which pixel of the window
-has won. Backwards each pixel adds up what it has won, in a fixed order, and the programs leave sums for the gradient of
-the bias: no atomics, so that all repeats exactly. Values are rounded where the plain version rounds them, so that both
-find the same maxima. The plain version serves where Triton is absent.
+has won. Backwards each pixel adds up what it has won, in a fixed order, and the programs leave sums for the bias's
+gradient: no atomics, so that all repeats exactly. Values are rounded where the plain version rounds them, so that
+both find the same maxima. The plain version serves where Triton is absent.
 """
 
 from __future__ import annotations
@@ -115,9 +115,7 @@ class _Pool(torch.autograd.Function):
         W, R, blocks = _tile(shape.wide)
         grid = (-(-pixels // R), blocks, shape.learners)
         with torch.cuda.device(x.get_device()):
-            _forward[grid](
-                x, bias.contiguous(), y, code, pixels, *shape.constants, relu, R, W, num_warps=WARPS
-            )
+            _forward[grid](x, bias.contiguous(), y, code, pixels, *shape.constants, relu, R, W, num_warps=WARPS)
         ctx.save_for_backward(code)
         return y.permute(0, 3, 1, 2)
 

@@ -1,21 +1,40 @@
 """A dense layer of many networks at once, with float32 gradients of the weights whatever the inputs are.
 
 Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn and
-convert it. Where it is known in which place a gradient will be wanted, it is written there at once.
+convert it. Where the place is known in which that gradient is wanted, a kernel of our own writes it there: a library
+takes places that are not aligned badly or not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kenyon.nets.fused import works
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language import constexpr, tensor
+except ImportError:
+    triton = None
+
+# Of a tile: outputs, inputs, and rows at a time. Small, so that a processor loads for one and writes for another.
+TALL, WIDE, DEEP, WARPS = 64, 128, 64, 8
+MOST = 256  # rows: a product over many more of them is not bound by writing the gradient any more
+
+
+def available(x: Tensor) -> bool:
+    return triton is not None and x.dtype is torch.bfloat16 and works(x.device)
+
 
 def dense_layer(x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None = None) -> Tensor:
     """x (..., B, I) by weights (..., O, I) and biases (..., O): (..., B, O), computed in the type of x.
 
-    `place` is memory of the weights' shape and for their gradient.
+    `place`: memory for the gradient of the weights, which may be written there.
     """
     return _DenseLayer.apply(x, weight, bias, place)  # type: ignore[no-untyped-call]
 
@@ -35,9 +54,22 @@ class _DenseLayer(torch.autograd.Function):
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         wide = torch.promote_types(dy.dtype, torch.float32)
-        parts = torch.bmm(dy, w), wide_products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
-        dx, dw, db = (part.unflatten(0, ctx.lead) for part in parts)
+        dw = weight_gradient(dy, flat, None if ctx.place is None else ctx.place.flatten(0, -3))
+        dx, dw, db = (part.unflatten(0, ctx.lead) for part in (torch.bmm(dy, w), dw, dy.sum(1, dtype=wide)))
         return dx, dw, db, None
+
+
+def weight_gradient(dy: Tensor, x: Tensor, place: Tensor | None = None) -> Tensor:
+    """dy (K, B, O) by x (K, B, I), summed over B: (K, O, I) float32 or better, in its place if that is a gain."""
+    if place is None or not available(x) or x.shape[1] > MOST or not place.is_contiguous():
+        return wide_products(dy.transpose(1, 2), x)
+    dy, x = dy.contiguous(), x.contiguous()
+    K, B, I = x.shape  # noqa: E741
+    O = dy.shape[2]  # noqa: E741
+    grid = (-(-I // WIDE), -(-O // TALL), K)
+    with torch.cuda.device(x.get_device()):
+        _outer[grid](dy, x, place, O, I, B, TALL, WIDE, DEEP, num_warps=WARPS, num_stages=1)
+    return place
 
 
 def wide_products(a: Tensor, b: Tensor) -> Tensor:
@@ -46,3 +78,25 @@ def wide_products(a: Tensor, b: Tensor) -> Tensor:
         return torch.bmm(a, b, out_dtype=torch.float32)
     wide = torch.promote_types(a.dtype, torch.float32)
     return torch.bmm(a.to(wide), b.to(wide))
+
+
+def _jit(kernel: Callable[..., Any]) -> Any:
+    return kernel if triton is None else triton.jit(kernel)
+
+
+@_jit
+def _outer(
+    dy: tensor, x: tensor, out: tensor, O: tensor, I: tensor,  # noqa: E741
+    B: constexpr, TALL: constexpr, WIDE: constexpr, DEEP: constexpr,
+) -> None:  # fmt: skip
+    k = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    o = tl.program_id(1) * TALL + tl.arange(0, TALL)
+    total = tl.zeros([TALL, WIDE], tl.float32)
+    for start in range(0, B, DEEP):
+        b = start + tl.arange(0, DEEP)
+        row = k * B + b[:, None]
+        g = tl.load(dy + row * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
+        v = tl.load(x + row * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        total += tl.dot(tl.trans(g), v)
+    tl.store(out + (k * O + o[:, None]) * I + i[None, :], total, mask=(o < O)[:, None] & (i < I)[None, :])
