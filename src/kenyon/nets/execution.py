@@ -2,7 +2,8 @@
 
     looped   every learner and a few samples at a time, side by side on the cores of a CPU (see `apart`)
     stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
-             convolution with its channels padded for the tensor cores. For a GPU.
+             convolution with its channels padded for the tensor cores, or a batched product of windows where that
+             is cheaper (see `unfolded`). For a GPU.
     general  any nn.Module, one learner after another through torch.func
     dense    all runs at once, for small dense networks on a CPU: see `dense`
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
