@@ -21,6 +21,7 @@ from kenyon.train.adam import Adam
 from kenyon.train.sgd import Sgd
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+GROUPS = (torch.int8, torch.int16, torch.int32)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -43,7 +44,9 @@ def forces_of(R: int, P: int, kinds: str) -> list[Force]:
             target = random(R, P, seed=number)[:, :size]
             found.append(Pull(random(R).abs() * 10, random(R, size, seed=9 + number).abs(), target))
         else:
-            groups = torch.randint(-1, 4, (P,), generator=torch.Generator().manual_seed(P)).to(DEVICE, torch.int32)
+            groups = torch.randint(-1, 4, (P,), generator=torch.Generator().manual_seed(P)).to(
+                DEVICE, GROUPS[len(kinds) % 3]
+            )
             found.append(Decay(random(R, 4).abs(), groups))
     return found
 

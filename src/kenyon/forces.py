@@ -28,10 +28,10 @@ class Decay:
     """The gradient rate * theta, with a rate for each group of weights: see `Net.groups`."""
 
     rates: Tensor  # (R, G)
-    groups: Tensor  # (P,) which rate each number has; -1: none
+    groups: Tensor  # (P,) of any integers: which rate each number has; -1: none
 
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
-        rates = self.rates.index_select(1, self.groups.clamp(min=0)).masked_fill_(self.groups < 0, 0.0)
+        rates = self.rates.index_select(1, self.groups.clamp(min=0).int()).masked_fill_(self.groups < 0, 0.0)
         gradient.addcmul_(rates, theta)
 
 

@@ -58,8 +58,8 @@ def adam(
     `keep` writes the whole gradient back.
     """
     R, P = theta.shape
-    _adam[(-(-P // BLOCK), R)](
-        theta, gradient, first, second, rate, moves, steps, P, *_forces(theta, pulls, decay),
+    _adam[(-(-P // BLOCK) * R,)](
+        theta, gradient, first, second, rate, moves, steps, P, R, *_forces(theta, pulls, decay),
         *betas, epsilon, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
     )  # fmt: skip
 
@@ -78,8 +78,8 @@ def sgd(
 ) -> None:
     """One step with momentum, and forces as in `adam`."""
     R, P = theta.shape
-    _sgd[(-(-P // BLOCK), R)](
-        theta, gradient, velocity, rate, moves, P, *_forces(theta, pulls, decay),
+    _sgd[(-(-P // BLOCK) * R,)](
+        theta, gradient, velocity, rate, moves, P, R, *_forces(theta, pulls, decay),
         momentum, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
     )  # fmt: skip
 
@@ -143,14 +143,15 @@ def _forced(
 
 @_jit
 def _sgd(
-    theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor, P: tensor,
+    theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor, P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # All runs at one place before any at the next: what they share, the groups, then comes from memory once.
+    run = (tl.program_id(0) % R).to(tl.int64)
+    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
     g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
@@ -165,15 +166,16 @@ def _sgd(
 @_jit
 def _adam(
     theta: tensor, gradient: tensor, first: tensor, second: tensor, rate: tensor, moves: tensor, steps: tensor,
-    P: tensor,
+    P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     beta1: tensor, beta2: tensor, epsilon: tensor,
     PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    run = tl.program_id(1).to(tl.int64)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # All runs at one place before any at the next: what they share, the groups, then comes from memory once.
+    run = (tl.program_id(0) % R).to(tl.int64)
+    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
     g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)

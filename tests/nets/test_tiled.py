@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from kenyon.nets import Net, Pictures, cifar_cnn, omniglot_cnn
 from kenyon.nets.execution import Params, Sequential, Stacked, Step
+from kenyon.nets.maps import Maps
 from kenyon.nets.tiled import Tiled, plan_stages
 from kenyon.random import Noise
 from tests.nets import emulation
@@ -42,14 +44,21 @@ class Rounded(Stacked):
     """In float32, but sums are rounded where the kernels do it: the same units open, and the same win."""
 
     def _convolution(
-        self, step: Step, layer: nn.Conv2d, params: Params, x: Tensor, shared: bool, pieces: list[Tensor | None]
-    ) -> Tensor:
-        x = _rounded(super()._convolution(Step(step.name, layer), layer, params, x, shared, pieces))
-        x = x.relu() if step.relu else x
-        x = nn.functional.max_pool2d(x, 2) if step.pool else x
-        if step.site is None or (piece := pieces[step.number]) is None:
-            return x
-        return _rounded(x * (piece >= step.site.threshold).movedim(-1, 1) * step.site.scale)
+        self,
+        step: Step,
+        layer: nn.Conv2d,
+        params: Params,
+        x: Tensor | Maps,
+        piece: Tensor | None,
+        behind: Step | None = None,
+    ) -> Maps:
+        maps = super()._convolution(Step(step.name, layer), layer, params, x, None).join()
+        y = _rounded(maps.data)
+        y = y.relu() if step.relu else y
+        y = nn.functional.max_pool2d(y, 2) if step.pool else y
+        if step.site is not None and piece is not None:
+            y = _rounded(y * (piece >= step.site.threshold).movedim(-1, 1) * step.site.scale)
+        return replace(maps, data=y)
 
 
 def _rounded(x: Tensor) -> Tensor:

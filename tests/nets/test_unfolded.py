@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.nets.dropout import padded
+from kenyon.nets.maps import Maps, eights
 from kenyon.nets.unfolded import pays, unfolded
 
 
@@ -30,23 +31,22 @@ def test_windows_equal_convolutions(
         return torch.randn(*shape, generator=g, dtype=torch.float64)
 
     layer = nn.Conv2d(inputs, outputs, kernel, stride, padding)
-    x, w, b = (
-        random(3, padded(K * inputs), side, side),
-        random(K, outputs, inputs, kernel, kernel),
-        random(K, outputs),
-    )
-    leaves = [t.clone().requires_grad_() for t in (x, w, b)]
-    found = unfolded(layer, *leaves)
-    again = [t.clone().requires_grad_() for t in (x, w, b)]
+    x, w = random(3, padded(K * inputs), side, side), random(K, outputs, inputs, kernel, kernel)
+    leaves, again = ([t.clone().requires_grad_() for t in (x, w)] for _ in range(2))
+    found = unfolded(layer, Maps(leaves[0], K, inputs), leaves[1])
     parts = [
-        F.conv2d(again[0][:, k * inputs : (k + 1) * inputs], again[1][k], again[2][k], stride, padding)
-        for k in range(K)
+        F.conv2d(again[0][:, k * inputs : (k + 1) * inputs], again[1][k], None, stride, padding) for k in range(K)
     ]
-    expected = torch.cat(parts, dim=1)
-    assert found.shape[1] == padded(K * outputs) and not found[:, K * outputs :].any()
-    torch.testing.assert_close(found[:, : K * outputs], expected, rtol=1e-10, atol=1e-12)
+    expected = torch.stack(parts)
+    assert found.parted and found.channels == outputs and found.data.shape[1] == eights(outputs)
+    assert not found.data[:, outputs:].any()
+    data = found.data[:, :outputs].unflatten(0, (K, -1))
+    torch.testing.assert_close(data, expected, rtol=1e-10, atol=1e-12)
+    joined = found.join().data
+    assert joined.shape[1] == padded(K * outputs) and not joined[:, K * outputs :].any()
+    torch.testing.assert_close(joined[:, : K * outputs], torch.cat(parts, 1), rtol=1e-10, atol=1e-12)
     scale = random(*expected.shape)
-    ours = torch.autograd.grad((found[:, : K * outputs] * scale).sum(), leaves)
+    ours = torch.autograd.grad((data * scale).sum(), leaves)
     theirs = torch.autograd.grad((expected * scale).sum(), again)
     for mine, right in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, right, rtol=1e-10, atol=1e-12)
@@ -54,7 +54,6 @@ def test_windows_equal_convolutions(
 
 def test_it_pays_on_small_maps_of_wide_layers_only() -> None:
     wide = nn.Conv2d(102, 204, 3, padding=1)
-    small, large = torch.empty(64, 512, 3, 3), torch.empty(64, 512, 27, 27)
-    assert pays(wide, small, 5) and not pays(wide, large, 5)
-    assert not pays(wide, small, 1)  # nothing to leave out
-    assert not pays(nn.Conv2d(2, 2, 3, padding="same"), small, 5)
+    assert pays(wide, 64, (3, 3), 5) and not pays(wide, 64, (27, 27), 5)
+    assert not pays(wide, 64, (3, 3), 1)  # nothing to leave out
+    assert not pays(nn.Conv2d(2, 2, 3, padding="same"), 64, (3, 3), 5)

@@ -2,7 +2,8 @@
 
     looped   every learner and a few samples at a time, side by side on the cores of a CPU (see `apart`)
     stacked  all learners at once: a dense layer is one batched product, a convolution one block-diagonal
-             convolution with its channels padded for the tensor cores. For a GPU.
+             convolution with its channels padded for the tensor cores, or a batched product of windows where that
+             is cheaper (see `unfolded`). For a GPU.
     general  any nn.Module, one learner after another through torch.func
     dense    all runs at once, for small dense networks on a CPU: see `dense`
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
@@ -26,6 +27,9 @@ from kenyon.nets import fused
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, kept, noise_size, padded
 from kenyon.nets.frame import Frame
+from kenyon.nets.layout import place_of
+from kenyon.nets.maps import Maps
+from kenyon.nets.pooling import bias_relu_pool
 from kenyon.nets.products import dense_layer
 from kenyon.nets.unfolded import pays, unfolded
 
@@ -103,7 +107,7 @@ class Step:
     site: DropoutSite | None = None  # of the dropout at this step
     number: int = 0  # its place among the sites
     relu: bool = False  # a convolution's own: bias, perhaps ReLU ...
-    pool: bool = False  # ... and 2x2 pooling, then the dropout of `site`
+    pool: nn.MaxPool2d | None = None  # ... and pooling, then the dropout of `site`
 
 
 class Sequential:
@@ -132,8 +136,8 @@ class Sequential:
             behind = last if folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
             if behind and isinstance(layer, nn.ReLU) and not behind.relu and not behind.pool:
                 steps[-1] = replace(behind, relu=True)
-            elif behind and _halves(layer) and not behind.pool:
-                steps[-1] = replace(behind, pool=True)
+            elif behind and isinstance(layer, nn.MaxPool2d) and _pools(layer) and not behind.pool:
+                steps[-1] = replace(behind, pool=layer)
             elif isinstance(layer, nn.Dropout):
                 number, site = next(sites)
                 if behind and behind.pool and behind.site is None:
@@ -173,8 +177,8 @@ class Looped(Sequential):
             if isinstance(layer, nn.Conv2d):
                 w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
                 x = F.conv2d(x, w, b, layer.stride, layer.padding, layer.dilation)
-                if step.pool:  # before ReLU and dropout: the numbers are the same, and fewer
-                    x = F.max_pool2d(x, 2)
+                if step.pool is not None:  # before ReLU and dropout: the numbers are the same, and fewer
+                    x = step.pool(x)
                 if keep is not None:
                     x = x.mul_(keep)
                 if step.relu:
@@ -193,37 +197,37 @@ class Stacked(Sequential):
         super().__init__(backbone, shape, learners, folds=True)
 
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
-        """Activations are (B, padded(K*C), H, W) behind convolutions and (K, B, F) behind dense layers."""
+        """Activations are `Maps` behind convolutions and (K, B, F) behind dense layers."""
         K, pieces = self.learners, self.bytes_of(noise, len(images))
-        x, channels, shared = images, images.shape[1], True  # shared: all learners still see the same input
-        for step in self.steps:
+        x: Tensor | Maps = images
+        shared = True  # all learners still see the same input, a tensor
+        for step, behind in zip(self.steps, [*self.steps[1:], None], strict=True):
             name, layer = step.name, step.layer
+            piece = pieces[step.number] if step.site is not None else None
             if isinstance(layer, nn.Conv2d):
-                x, channels = self._convolution(step, layer, params, x, shared, pieces), layer.out_channels
+                x = self._convolution(step, layer, params, x, piece, behind)
                 shared = False
             elif isinstance(layer, nn.Flatten):
-                if x.ndim == 3:
-                    pass  # behind a dense layer there is nothing left to flatten
+                if isinstance(x, Maps):
+                    x = x.flat()
                 elif shared:
-                    x = x[:, :channels].flatten(1).expand(K, -1, -1)
-                else:  # (B, padded(K*C), H, W) -> (K, B, C*H*W), each learner's features in PyTorch's own order
-                    x = x[:, : K * channels].unflatten(1, (K, channels)).transpose(0, 1).flatten(2)
-                shared = False
+                    x = x.flatten(1).expand(K, -1, -1)
+                shared = False  # and behind a dense layer there is nothing left to flatten
+            elif isinstance(x, Maps):
+                x = _dropped(x, step.site, piece) if step.site is not None else replace(x, data=_plain(layer, x.data))
             elif isinstance(layer, nn.Linear):
                 w, bias = params[f"{name}.weight"], params.get(f"{name}.bias")
                 if shared:
                     x, shared = x.expand(K, *x.shape), False
-                x = dense_layer(x, w, w.new_zeros(w.shape[:2]) if bias is None else bias)
+                bias = w.new_zeros(w.shape[:2]) if bias is None else bias
+                x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
             elif step.site is not None:
-                if (piece := pieces[step.number]) is not None:
-                    keep = piece >= step.site.threshold
-                    if x.ndim == 4:
-                        keep = keep.movedim(-1, 1)
-                    else:
-                        keep = keep[:, : K * x.shape[-1]].unflatten(1, (K, x.shape[-1])).transpose(0, 1)
-                    x = x * keep * step.site.scale
+                if piece is not None:
+                    keep = (piece >= step.site.threshold)[:, : K * x.shape[-1]]
+                    x = x * keep.unflatten(1, (K, x.shape[-1])).transpose(0, 1) * step.site.scale
             else:
                 x = layer(x)
+        assert isinstance(x, Tensor)  # features are vectors
         return x.expand(K, *x.shape) if shared else x
 
     def _convolution(
@@ -231,34 +235,39 @@ class Stacked(Sequential):
         step: Step,
         layer: nn.Conv2d,
         params: Params,
-        x: Tensor,
-        shared: bool,
-        pieces: list[Tensor | None],
-    ) -> Tensor:
-        """One convolution for all learners, with the bias, ReLU, pooling and dropout behind it."""
+        x: Tensor | Maps,
+        piece: Tensor | None,
+        behind: Step | None = None,
+    ) -> Maps:
+        """One convolution for all learners, with the bias, ReLU, pooling and dropout of its step; x is a tensor if
+        all learners see the same. `piece`: the bytes of that dropout; `behind`: the step that will see the result.
+        """
+        K = self.learners
         weight, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
-        if not shared and step.site is None and pays(layer, x, self.learners):
-            x = unfolded(layer, x, weight, weight.new_zeros(weight.shape[:2]) if bias is None else bias)
-            x = x.relu() if step.relu else x
-            return F.max_pool2d(x, 2) if step.pool else x
-        w = weight.to(x.dtype)
-        outputs = w.shape[0] * w.shape[1]
-        kernel = _shared_kernel(w, x.shape[1]) if shared else _block_kernel(w, x.shape[1])
-        x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
-        bias = w.new_zeros(outputs) if bias is None else bias.to(x.dtype).reshape(-1)
-        bias = F.pad(bias, (0, padded(outputs) - outputs))
-        kernels = x.is_cuda and fused.available(x) and step.relu
-        piece = pieces[step.number] if step.site is not None else None
-        threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
-        if step.pool and kernels and x.shape[2] % 2 == x.shape[3] % 2 == 0:
-            return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
-        if step.relu:
-            x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+        if bias is None:
+            bias = weight.new_zeros(weight.shape[:2])
+        if isinstance(x, Maps) and pays(layer, x.batch, x.data.shape[2:], K):
+            maps = unfolded(layer, x, weight, place_of(params, f"{step.name}.weight"))
         else:
-            x = x + bias.view(1, -1, 1, 1)
-        if step.pool:
-            x = F.max_pool2d(x, 2)
-        return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
+            data = x.join().data if isinstance(x, Maps) else x
+            build = _block_kernel if isinstance(x, Maps) else _shared_kernel
+            kernel = build(weight.to(data.dtype), data.shape[1])
+            data = F.conv2d(data, kernel, None, layer.stride, layer.padding, layer.dilation)
+            maps = Maps(data, K, layer.out_channels)
+        if not maps.parted and step.relu and _halved(step, maps.data) and fused.available(maps.data):
+            threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
+            wide = _padded_bias(bias, maps.data)
+            return replace(maps, data=fused.bias_relu_pool_dropout(maps.data, wide, piece, threshold, scale))
+        size, stride = (1, 1) if step.pool is None else (step.pool.kernel_size, step.pool.stride)
+        assert isinstance(size, int) and isinstance(stride, int)
+        sides = [(side - size) // stride + 1 for side in maps.data.shape[2:]]
+        then = None if behind is None else behind.layer
+        part = isinstance(then, nn.Conv2d) and pays(then, maps.batch, sides, K)
+        if step.pool is None and not (part or maps.parted) and step.relu and fused.available(maps.data):
+            maps = replace(maps, data=fused.bias_relu(maps.data, _padded_bias(bias, maps.data)))
+        else:
+            maps = bias_relu_pool(maps, bias, relu=step.relu, size=size, stride=stride, part=part)
+        return maps if step.site is None else _dropped(maps, step.site, piece)
 
 
 class General:
@@ -297,16 +306,44 @@ class General:
             )
 
 
-def _halves(layer: nn.Module) -> bool:
-    """Whether a layer is plain 2x2 max-pooling."""
-    if not isinstance(layer, nn.MaxPool2d) or layer.ceil_mode or layer.return_indices:
-        return False
-    settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
-    return [v if isinstance(v, int) else None for v in settings] == [2, 2, 0, 1]
+def _pools(layer: nn.MaxPool2d) -> bool:
+    """Whether a layer is max-pooling over square windows, without padding."""
+    square = isinstance(layer.kernel_size, int) and isinstance(layer.stride, int)
+    return square and (layer.padding, layer.dilation, layer.ceil_mode, layer.return_indices) == (0, 1, False, False)
+
+
+def halves(pool: nn.MaxPool2d | None) -> bool:
+    """Whether pooling is there and has windows of 2x2 side by side."""
+    return pool is not None and (pool.kernel_size, pool.stride) == (2, 2)
+
+
+def _halved(step: Step, x: Tensor) -> bool:
+    return halves(step.pool) and x.shape[2] % 2 == x.shape[3] % 2 == 0
 
 
 def _idle(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Dropout) and round(layer.p * 256) == 0
+
+
+def _plain(layer: nn.Module, x: Tensor) -> Tensor:
+    """A layer that treats every channel alike."""
+    if isinstance(layer, nn.AdaptiveAvgPool2d) and x.shape[2:] == (1, 1) and isinstance(layer.output_size, int):
+        return x.expand(-1, -1, layer.output_size, layer.output_size)  # means of one number
+    out: Tensor = layer(x)
+    return out
+
+
+def _dropped(maps: Maps, site: DropoutSite, piece: Tensor | None) -> Maps:
+    if piece is None:
+        return maps
+    maps = maps.join()
+    return replace(maps, data=maps.data * (piece >= site.threshold).movedim(-1, 1) * site.scale)
+
+
+def _padded_bias(bias: Tensor, x: Tensor) -> Tensor:
+    """(K, O) for all channels of x."""
+    flat = bias.to(x.dtype).reshape(-1)
+    return F.pad(flat, (0, x.shape[1] - len(flat)))
 
 
 def _shared_kernel(w: Tensor, inputs: int) -> Tensor:

@@ -40,7 +40,7 @@ def available(x: Tensor) -> bool:
         and x.dtype in (torch.bfloat16, torch.float32)
         and 0 < x.numel() < 2**31
         and x.is_contiguous(memory_format=torch.channels_last)
-        and _works(x.device)
+        and works(x.device)
     )
 
 
@@ -122,23 +122,24 @@ def _launch(kernel: Any, over: Tensor, *arguments: Any, sums: bool = False) -> T
         each = -(-tiles * blocks // PROGRAMS)  # tiles of a program
         partial = torch.empty((-(-tiles // each), C), dtype=torch.float32, device=over.device)
         kernel[(len(partial), blocks)](partial, *arguments, each, pixels, C, R, W, num_warps=WARPS)
-        return _column_totals(partial, over.dtype)
+        return column_totals(partial, over.dtype)
 
 
-def _column_totals(partial: Tensor, dtype: torch.dtype) -> Tensor:
+def column_totals(partial: Tensor, dtype: torch.dtype) -> Tensor:
+    """Sums (C,) of what programs have left, (programs, C)."""
     total = partial.new_empty(partial.shape[1], dtype=dtype)
-    _column_sums[(len(total) // 8,)](partial, total, *partial.shape, 256, num_warps=8)
+    _column_sums[(-(-len(total) // 8),)](partial, total, *partial.shape, 256, num_warps=8)
     return total
 
 
 @functools.cache
-def _works(device: torch.device) -> bool:
+def works(device: torch.device) -> bool:
     """Whether a kernel can be compiled and started here; Triton needs a C compiler besides a GPU."""
     if device.type != "cuda":
         return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
     try:
         with torch.cuda.device(device):
-            _column_totals(torch.zeros(1, 16, device=device), torch.bfloat16)
+            column_totals(torch.zeros(1, 16, device=device), torch.bfloat16)
     except Exception as error:
         warnings.warn(f"Triton does not work here; training will be slower: {error}", stacklevel=3)
         return False
@@ -239,5 +240,6 @@ def _column_sums(partial: tensor, total: tensor, P: constexpr, C: constexpr, R: 
     sums = tl.zeros([R, 8], tl.float32)
     for start in range(0, P, R):
         r = start + tl.arange(0, R)
-        sums += tl.load(partial + r[:, None] * C + c[None, :], mask=(r < P)[:, None], other=0.0)
-    tl.store(total + c, tl.sum(sums, 0).to(total.dtype.element_ty))
+        mask = (r < P)[:, None] & (c < C)[None, :]
+        sums += tl.load(partial + r[:, None] * C + c[None, :], mask=mask, other=0.0)
+    tl.store(total + c, tl.sum(sums, 0).to(total.dtype.element_ty), mask=c < C)

@@ -16,6 +16,26 @@ from math import prod
 
 from torch import Tensor
 
+
+class Leaves(dict[str, Tensor]):
+    """The named parts of a row whose gradients are wanted, and where each gradient will be wanted.
+
+    Who computes a gradient whole can take its place and write it there. It can be taken once: of a part that is used
+    a second time, autograd adds the gradients up, and what it gives lies elsewhere.
+    """
+
+    def __init__(self, parts: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> None:
+        super().__init__(parts)
+        self._places = dict(places)
+
+    def take(self, name: str) -> Tensor | None:
+        return self._places.pop(name, None)
+
+
+def place_of(parts: Mapping[str, Tensor], name: str) -> Tensor | None:
+    return parts.take(name) if isinstance(parts, Leaves) else None
+
+
 Rows = Tensor | dict[str, Tensor]  # a row (P,) or a fleet (R, P), whole or already as named views
 
 

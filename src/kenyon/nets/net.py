@@ -105,7 +105,10 @@ class Net:
     def groups(self) -> Tensor:
         """(P,) which group each number of a row belongs to: l * K + k for learner k's part of backbone tensor l, then
         one group for the head of every task; -1 for all others."""
-        row = torch.full((self.layout.size,), -1, dtype=torch.int32)
+        most = len(self.backbone_names) * self.learners + len(self.class_counts)
+        # As small as may be: an optimiser's pass reads them all.
+        dtype = next(t for t in (torch.int8, torch.int16, torch.int32) if most <= torch.iinfo(t).max)
+        row = torch.full((self.layout.size,), -1, dtype=dtype)
         for number, name in enumerate(self.backbone_names):
             part = self.layout.view(row, name)
             part.copy_(torch.arange(self.learners).view(-1, *(1,) * (part.ndim - 1)) + number * self.learners)
@@ -195,6 +198,10 @@ class Net:
         absent = None if self._absent is None else self._absent.index_select(0, heads)
         if bias.ndim == 3 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
+        if own and member is None and f.is_cuda:  # as a fleet of one: there is one product instead of two
+            out = self._of_all_runs(f.unsqueeze(0), weight, bias, absent)
+            assert out.own_logits is not None
+            return Outputs(out.logits.squeeze(0), out.own_logits.squeeze(0))
 
         def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
             """(..., B, F) -> (..., B, C)"""
@@ -249,9 +256,9 @@ class Net:
         assert isinstance(images, Tensor)
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype))  # all at once
-        params = {name: views[name] for name in self.backbone_names}
+        params = views
         if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
-            params = {name: value.to(self.dtype) for name, value in params.items()}
+            params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
             return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)

@@ -1,26 +1,48 @@
 """A dense layer of many networks at once, with float32 gradients of the weights whatever the inputs are.
 
 Written out because autograd would make the gradient of the weights turned round and in bfloat16, and then turn and
-convert it.
+convert it. Where the place is known in which that gradient is wanted, a kernel of our own writes it there: a library
+takes places that are not aligned badly or not at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kenyon.nets.fused import works
 
-def dense_layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (..., B, I) by weights (..., O, I) and biases (..., O): (..., B, O), computed in the type of x."""
-    return _DenseLayer.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+try:
+    import triton
+    import triton.language as tl
+    from triton.language import constexpr, tensor
+except ImportError:
+    triton = None
+
+# Of a tile: outputs, inputs, and rows at a time. Small, so that a processor loads for one and writes for another.
+TALL, WIDE, DEEP, WARPS = 64, 128, 64, 8
+MOST = 256  # rows: a product over many more of them is not bound by writing the gradient any more
+
+
+def available(x: Tensor) -> bool:
+    return triton is not None and x.dtype is torch.bfloat16 and works(x.device)
+
+
+def dense_layer(x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None = None) -> Tensor:
+    """x (..., B, I) by weights (..., O, I) and biases (..., O): (..., B, O), computed in the type of x.
+
+    `place`: memory for the gradient of the weights, which may be written there.
+    """
+    return _DenseLayer.apply(x, weight, bias, place)  # type: ignore[no-untyped-call]
 
 
 class _DenseLayer(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.lead = x.shape[:-2]
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None) -> Tensor:
+        ctx.lead, ctx.place = x.shape[:-2], place
         flat, w = x.flatten(0, -3), weight.to(x.dtype).flatten(0, -3)  # in this order there is one copy, not two
         ctx.save_for_backward(flat, w)
         out = torch.baddbmm(bias.to(x.dtype).flatten(0, -2).unsqueeze(1), flat, w.transpose(1, 2))
@@ -28,18 +50,53 @@ class _DenseLayer(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         wide = torch.promote_types(dy.dtype, torch.float32)
-        parts = torch.bmm(dy, w), _products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
-        dx, dw, db = (part.unflatten(0, ctx.lead) for part in parts)
-        return dx, dw, db
+        dw = weight_gradient(dy, flat, None if ctx.place is None else ctx.place.flatten(0, -3))
+        dx, dw, db = (part.unflatten(0, ctx.lead) for part in (torch.bmm(dy, w), dw, dy.sum(1, dtype=wide)))
+        return dx, dw, db, None
 
 
-def _products(a: Tensor, b: Tensor) -> Tensor:
+def weight_gradient(dy: Tensor, x: Tensor, place: Tensor | None = None) -> Tensor:
+    """dy (K, B, O) by x (K, B, I), summed over B: (K, O, I) float32 or better, in its place if that is a gain."""
+    if place is None or not available(x) or x.shape[1] > MOST or not place.is_contiguous():
+        return wide_products(dy.transpose(1, 2), x)
+    dy, x = dy.contiguous(), x.contiguous()
+    K, B, I = x.shape  # noqa: E741
+    O = dy.shape[2]  # noqa: E741
+    grid = (-(-I // WIDE), -(-O // TALL), K)
+    with torch.cuda.device(x.get_device()):
+        _outer[grid](dy, x, place, O, I, B, TALL, WIDE, DEEP, num_warps=WARPS, num_stages=1)
+    return place
+
+
+def wide_products(a: Tensor, b: Tensor) -> Tensor:
     """Batched products of matrices, in float32 or better."""
     if a.is_cuda and a.dtype is torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)
     wide = torch.promote_types(a.dtype, torch.float32)
     return torch.bmm(a.to(wide), b.to(wide))
+
+
+def _jit(kernel: Callable[..., Any]) -> Any:
+    return kernel if triton is None else triton.jit(kernel)
+
+
+@_jit
+def _outer(
+    dy: tensor, x: tensor, out: tensor, O: tensor, I: tensor,  # noqa: E741
+    B: constexpr, TALL: constexpr, WIDE: constexpr, DEEP: constexpr,
+) -> None:  # fmt: skip
+    k = tl.program_id(2).to(tl.int64)
+    i = tl.program_id(0) * WIDE + tl.arange(0, WIDE)
+    o = tl.program_id(1) * TALL + tl.arange(0, TALL)
+    total = tl.zeros([TALL, WIDE], tl.float32)
+    for start in range(0, B, DEEP):
+        b = start + tl.arange(0, DEEP)
+        row = k * B + b[:, None]
+        g = tl.load(dy + row * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
+        v = tl.load(x + row * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        total += tl.dot(tl.trans(g), v)
+    tl.store(out + (k * O + o[:, None]) * I + i[None, :], total, mask=(o < O)[:, None] & (i < I)[None, :])

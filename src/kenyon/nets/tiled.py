@@ -21,7 +21,7 @@ from kenyon.nets.cuda.plan import Convolution
 from kenyon.nets.cuda.stack import ConvolutionStack, Convolve, Stage, choose_stages
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
-from kenyon.nets.execution import Sequential, Step, known_layers
+from kenyon.nets.execution import Sequential, Step, halves, known_layers
 from kenyon.nets.frame import Frame, frame_of
 from kenyon.nets.layout import Layout
 from kenyon.nets.products import dense_layer
@@ -67,7 +67,7 @@ def plan_stages(
             learners,
             convolution.in_channels,
             convolution.out_channels,
-            step.pool,
+            step.pool is not None,
             not layers,
             weight.start,
             bias.start,
@@ -89,7 +89,9 @@ def plan_frame(steps: Sequence[Step], shape: tuple[int, int, int]) -> Frame | No
     layers = _convolutions(steps)
     if shape[1] != shape[2] or not all(_plain(layer) for _, layer in layers):
         return None
-    return frame_of(shape[1], [(int(layer.padding == (1, 1)), step.pool) for step, layer in layers])
+    if not all(step.pool is None or halves(step.pool) for step, _ in layers):
+        return None
+    return frame_of(shape[1], [(int(layer.padding == (1, 1)), step.pool is not None) for step, layer in layers])
 
 
 def _convolutions(steps: Sequence[Step]) -> list[tuple[Step, nn.Conv2d]]:

@@ -1,49 +1,59 @@
 """Convolutions of several learners over small maps, as products of matrices.
 
 A block-diagonal convolution multiplies mostly zeros, and its kernel is put together anew in every step. Where maps
-are small and layers wide, as in AlexNet on 64 x 64 images, it is cheaper to lay out every window as a row: the
-weights are then used as they lie, and their gradients come as they are kept.
+are small and layers wide, as in AlexNet on 64 x 64 images, it is cheaper to lay out every window as a row: one
+batched product takes each learner's rows by its own weights, and leaves the learners' maps one after another, as the
+next layer's windows want them.
 """
 
 from __future__ import annotations
 
-import torch.nn.functional as F
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
-from kenyon.nets.dropout import padded
-from kenyon.nets.products import dense_layer
+from kenyon.nets.maps import Maps, eights
+from kenyon.nets.products import wide_products
+from kenyon.nets.windows import Geometry, packed, unpacked, windows
 
-# A window's row costs about an eighth of what a row of the block-diagonal kernel does (written and read once, against
-# being multiplied, padded, turned and taken apart again).
-RATIO = 8
+# Windows are written and read as rows five times a step, at ten bytes an element. A block-diagonal convolution does K
+# times the products, and some thirty bytes go over memory for every element of its kernel. With K = 5 and hundreds of
+# channels the products alone outweigh the rows, so the bound is a cautious one: maps of 13 x 13 are in, 27 x 27 out.
+RATIO = 16
 
 
-def pays(layer: nn.Conv2d, x: Tensor, learners: int) -> bool:
-    """Whether windows are fewer than the rows of a block-diagonal kernel, by what each costs."""
+def pays(layer: nn.Conv2d, batch: int, sides: Sequence[int], learners: int) -> bool:
+    """Whether windows of maps with these sides are few enough, against the rows of a block-diagonal kernel."""
     if learners == 1 or isinstance(layer.padding, str) or layer.dilation != (1, 1):
         return False
-    windows = len(x) * _places(x.shape[2], layer, 0) * _places(x.shape[3], layer, 1)
-    return windows <= RATIO * learners * layer.out_channels
+    down, right = Geometry.of(layer).places(*sides)
+    return batch * down * right <= RATIO * learners * layer.out_channels
 
 
-def unfolded(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (B, padded(K*I), H, W) by weights (K, O, I, h, w) and biases (K, O): (B, padded(K*O), H', W').
-
-    Both in channels_last memory.
-    """
-    K, O, I = weight.shape[:3]  # noqa: E741
-    assert not isinstance(layer.padding, str)
-    down, right = layer.padding
-    each = x[:, : K * I].permute(0, 2, 3, 1).unflatten(-1, (K, I))  # (B, H, W, K, I)
-    each = F.pad(each, (0, 0, 0, 0, right, right, down, down))
-    windows = each.unfold(1, weight.shape[3], layer.stride[0]).unfold(2, weight.shape[4], layer.stride[1])
-    B, height, width = windows.shape[:3]  # (B, H', W', K, I, h, w)
-    rows = windows.permute(3, 0, 1, 2, 4, 5, 6).reshape(K, B * height * width, -1)
-    out = dense_layer(rows, weight.flatten(2), bias)  # (K, B * H' * W', O)
-    maps = out.view(K, B, height, width, O).permute(1, 2, 3, 0, 4).flatten(3)
-    return F.pad(maps, (0, padded(K * O) - K * O)).permute(0, 3, 1, 2)
+def unfolded(layer: nn.Conv2d, maps: Maps, weight: Tensor, place: Tensor | None = None) -> Maps:
+    """Maps by weights (K, O, I, h, w), without bias; the result is parted. `place`: see `products`."""
+    K, x, geometry = maps.learners, maps.part().data, Geometry.of(layer)
+    rows = windows(x, geometry).unflatten(0, (K, -1))  # (K, B * H' * W', h * w * eights(I))
+    out = _Product.apply(rows, weight, place)  # type: ignore[no-untyped-call]
+    data = out.view(len(x), *geometry.places(*x.shape[2:]), -1).permute(0, 3, 1, 2)
+    return Maps(data, K, layer.out_channels, parted=True)
 
 
-def _places(side: int, layer: nn.Conv2d, axis: int) -> int:
-    assert not isinstance(layer.padding, str)
-    return (side + 2 * layer.padding[axis] - layer.kernel_size[axis]) // layer.stride[axis] + 1
+class _Product(torch.autograd.Function):
+    """Rows (K, N, h * w * inputs) by weights (K, O, I, h, w): (K, N, eights(O))."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, place: Tensor | None) -> Tensor:
+        ctx.shape, ctx.place = weight.shape, place
+        taps = weight.shape[3] * weight.shape[4]
+        w = packed(weight, rows.shape[2] // taps, eights(weight.shape[1]), rows.dtype)
+        ctx.save_for_backward(rows, w)
+        return torch.bmm(rows, w.transpose(1, 2))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
+        rows, w = ctx.saved_tensors
+        return torch.bmm(dy, w), unpacked(wide_products(dy.transpose(1, 2), rows), ctx.shape, ctx.place), None

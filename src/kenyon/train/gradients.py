@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kenyon.nets import Net, Outputs
-from kenyon.nets.layout import Rows
+from kenyon.nets.layout import Leaves, Rows
 from kenyon.random import Noise
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Batch, Loader
@@ -60,13 +60,15 @@ def data_gradients(
         batch = loader.batch(run)
         # Every parameter is a leaf of its own, and its gradient goes to its place: a large network would otherwise
         # spend more time on putting its row together than on learning.
-        leaves = {name: view.requires_grad_() for name, view in net.layout.views(theta[run].detach()).items()}
+        parts, places = net.layout.views(theta[run].detach()), net.layout.views(gradient[run])
+        leaves = Leaves({name: part.requires_grad_() for name, part in parts.items()}, places)
         with torch.enable_grad():
             mine = None if drawn is None else drawn[run]
             outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, leaves, outputs, batch)
         found = torch.autograd.grad(result, list(leaves.values()), materialize_grads=True)
-        torch._foreach_copy_(list(net.layout.views(gradient[run]).values()), found)
+        elsewhere = [(p, f) for p, f in zip(places.values(), found, strict=True) if p.data_ptr() != f.data_ptr()]
+        torch._foreach_copy_([place for place, _ in elsewhere], [gradient for _, gradient in elsewhere])
         value[run].copy_(result.detach())
 
     lanes.each(runs, all_runs if net.together else one_run)
