@@ -92,6 +92,10 @@ def run(
             help="Also learn every task from a random start, once per benchmark: forward transfer needs it.",
         ),
     ] = True,
+    keep_every_task: Annotated[
+        bool,
+        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
@@ -114,6 +118,7 @@ def run(
         learners=learners,
         fleet=fleet,
         fwt=fwt,
+        keep_every=keep_every_task,
         as_json=json,
     )
 

@@ -41,6 +41,7 @@ def run_command(
     fwt: bool,
     as_json: bool,
     learners: str | None = None,
+    keep_every: bool = False,
 ) -> None:
     started = time.monotonic()
     benchmarks = [
@@ -73,6 +74,7 @@ def run_command(
             out=out,
             fwt=fwt,
             fleet=fleet,
+            keep="every" if keep_every else "last",
         )
         for name in benchmarks
     }

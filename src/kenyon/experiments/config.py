@@ -45,6 +45,12 @@ class Config:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Config:
+        """As it stands in a result. Settings that came later have their defaults."""
+        parts = {"training": Training(**saved["training"]), "architecture": Architecture(**saved["architecture"])}
+        return cls(**{**saved, **parts})
+
     @property
     def structure(self) -> str:
         """Everything but the strengths: configurations that agree in it can train in one fleet."""

@@ -1,4 +1,4 @@
-"""From a trainer that has finished to what is kept of it: runs, their origin and their weights."""
+"""From a trainer that has finished to what is kept of it: runs and their origin."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from safetensors.torch import save as to_bytes
 
 from kenyon.experiments.results import FleetOrigin, Run
 from kenyon.streams import Stream
@@ -63,19 +62,3 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         together=together if together > len(seeds) else None,
     )
-
-
-def weights_of(trainer: Trainer, number: int) -> bytes:
-    """One run's final weights by name; a learner's have a leading learner axis.
-
-    Where learners have heads of their own, so do these: of independent learners (K, T, ...), of one a task (T, ...).
-    """
-    M = trainer.members
-    if trainer.discrete is not None:
-        views = trainer.discrete.weights(number)
-    elif M > 1:
-        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
-        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
-    else:
-        views = trainer.net.layout.views(trainer.theta[number])
-    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()})

@@ -25,6 +25,7 @@ from kenyon.streams import Source
 from kenyon.train import choose_device
 
 REFERENCE = "random-init"  # what forward transfer is measured against
+KEPT = ("last", "every")  # weights: those of the end, or also those after every task
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class Plan:
     data: Path | None
     out: Path
     most: int  # runs that train together
+    keep_every: bool = False  # also keep the weights after every task; says nothing of the numbers
 
 
 def plan(
@@ -52,6 +54,7 @@ def plan(
     out: Path | str = "results",
     fwt: bool = True,
     fleet: int | None = None,
+    keep: str = "last",
 ) -> Plan:
     find_benchmark(benchmark)
     given = listed(overrides or {})
@@ -65,6 +68,8 @@ def plan(
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
     if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
         raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
+    if keep not in KEPT:
+        raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 
@@ -81,6 +86,7 @@ def plan(
         None if data is None else Path(data),
         Path(out),
         fleet or MOST,
+        keep == "every",
     )
     for some in (*points.values(), *([references] if references else [])):
         check_writable(method_folder(checked.out, some[0]))
@@ -117,7 +123,8 @@ def execute(
         return find_benchmark(plan.points[0].config.benchmark).source.load(plan.data)
 
     def train(crew: Crew) -> None:
-        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)
+        every = plan.keep_every and crew.cells[0].config.method != REFERENCE
+        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
 
     def results_of(points: Sequence[Point]) -> list[Result]:
         """The results of a method's points, once what is missing has been trained."""
@@ -163,6 +170,7 @@ def run(
     out: Path | str = "results",
     fwt: bool = True,
     fleet: int | None = None,
+    keep: str = "last",
     progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Result]:
@@ -171,7 +179,7 @@ def run(
     Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
-    bounds how many runs train together.
+    bounds how many runs train together. `keep="every"` also keeps the weights after every task.
     """
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     return execute(
@@ -186,6 +194,7 @@ def run(
             out=out,
             fwt=fwt,
             fleet=fleet,
+            keep=keep,
         ),
         progress=progress,
     )
