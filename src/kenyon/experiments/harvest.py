@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from kenyon.experiments.results import FleetOrigin, Run
+from kenyon.nets import Net
 from kenyon.streams import Stream
 from kenyon.train import Trainer
 from kenyon.version import __version__
@@ -47,12 +49,18 @@ def _rounded(value: Any) -> Any:
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
     """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
     together = len(trainer.streams)
-    device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "cpu"
+    seconds = trainer.position.seconds * len(seeds) / together
+    origin = origin_here(seeds, seconds, trainer.net)
+    return replace(origin, together=together) if together > len(seeds) else origin
+
+
+def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
+    """Of what was computed just now, on this machine, with this network."""
     return FleetOrigin(
         seeds=list(seeds),
-        seconds=round(trainer.position.seconds * len(seeds) / together, 2),
-        device=device,
-        precision=str(trainer.net.dtype).removeprefix("torch."),
+        seconds=round(seconds, 2),
+        device=torch.cuda.get_device_name(net.device) if net.device.type == "cuda" else "cpu",
+        precision=str(net.dtype).removeprefix("torch."),
         versions={
             "kenyon": __version__,
             "torch": torch.__version__,
@@ -60,5 +68,4 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
             "platform": platform.platform(terse=True),
         },
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        together=together if together > len(seeds) else None,
     )

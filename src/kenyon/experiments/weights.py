@@ -1,4 +1,4 @@
-"""A run's weights as a file, by name, with the configuration and seed they belong to; and back into rows of a network.
+"""A run's weights as a file, by name, with the configuration and seed they belong to; and back into a network's rows.
 
 A learner's weights have a leading learner axis. Where learners have heads of their own, so do these: of independent
 learners (K, T, ...), of one a task (T, ...).
@@ -7,6 +7,7 @@ learners (K, T, ...), of one a task (T, ...).
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,15 @@ def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
     return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
 
 
-def read_weights(path: Path, config: dict[str, Any], seed: int) -> dict[str, Tensor]:
-    """The weights of a run of this configuration, on the CPU.
+@dataclass(frozen=True)
+class Weights:
+    tensors: dict[str, Tensor]  # on the CPU
+    path: Path
+    named: bool  # whether the file says which run it belongs to; those of earlier versions do not
 
-    Files of earlier versions do not say what they belong to; of these only names and shapes can be checked.
-    """
+
+def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
+    """The weights of a run of this configuration."""
     try:
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
@@ -54,11 +59,12 @@ def read_weights(path: Path, config: dict[str, Any], seed: int) -> dict[str, Ten
             f"{path} holds the weights of another run: {head['config']['method']} on {head['config']['benchmark']}, "
             f"seed {head['seed']}. Put back the file that belongs to the result beside it."
         )
-    return tensors
+    return Weights(tensors, path, named=head is not None)
 
 
-def rows_of(net: Net, tensors: dict[str, Tensor], method: Method, learners: int, path: Path) -> Tensor:
+def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor:
     """The rows (M, P) of a run's networks: one, or as many as learn independently or for a task each."""
+    tensors, path = weights.tensors, weights.path
     M = learners if method.apart else len(net.class_counts) if method.schedule == "discrete" else 1
     rows = torch.zeros(M, net.layout.size)
     if set(tensors) != set(net.layout.segments):

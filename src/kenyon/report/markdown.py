@@ -25,7 +25,7 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     published = ACCURACY.get(benchmark, {})
     names = sorted(
         (name for name, r in results.items() if r.method != "random-init"),
-        key=lambda name: _place(results[name].method),  # the points of a method stay as they come
+        key=lambda name: place(results[name].method),  # the points of a method stay as they come
     )
     means = {
         name: aac.mean
@@ -52,5 +52,5 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     return "\n".join([*lines, "", f"\\{BEST}"] if starred else lines)
 
 
-def _place(method: str) -> tuple[int, str]:
+def place(method: str) -> tuple[int, str]:
     return ORDER.index(method) if method in ORDER else len(ORDER), method
