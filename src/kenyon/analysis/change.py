@@ -1,7 +1,7 @@
 """How far the weights moved, beside the accuracy that was reached (Fig. 4g-i).
 
 The figure relates "total parameter changes and average accuracy of all tasks", a point a run. The text does not say
-how changes are totalled. Here, over the weights that all tasks share (not the heads: each is moved by one task alone):
+how changes are totalled. Here, over the weights that all tasks share (a head is moved by one task alone):
 - `total` is the sum over tasks of |theta_t - theta_{t-1}|, the way that was gone, theta_0 being the first weights. It
   needs the weights after every task (`kenyon run --keep-every-task`);
 - `displacement` is |theta_T - theta_0|, how far that way led. It needs the final weights alone.

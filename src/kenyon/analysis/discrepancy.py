@@ -25,7 +25,7 @@ from kenyon.analysis.model import Model
 from kenyon.analysis.probe import Probe, thinned
 from kenyon.errors import ConfigError
 from kenyon.metrics import Array
-from kenyon.train.adam import Adam
+from kenyon.train.adam import BETA1, BETA2, EPSILON
 
 
 @dataclass(frozen=True)
@@ -85,35 +85,70 @@ def task_features(model: Model, part: str, most: int) -> tuple[Tensor, Tensor]:
 def discriminate(
     train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], sides: Tensor, *, steps: int, rate: float
 ) -> tuple[Tensor, Tensor]:
-    """Test errors (D,) and shares on the wrong side (D,) of one dense layer for each of D contests.
+    """Test errors (D,) and shares on the wrong side (D,) of one dense layer for each of D contests, all at once.
 
-    All at once: the logits of every sample for every discriminator are one product, and a sample that takes no part
-    weighs nothing.
+    In double precision: where both sides look alike the gradient is nothing but rounding, and Adam would enlarge it.
     """
-    (x, task), (y, test_task) = train, test
-    middle, spread = x.mean(0), x.std(0)
+    middle, spread = train[0].double().mean(0), train[0].double().std(0)
     spread = torch.where(spread > 1e-6 * (1 + middle.abs()), spread, 1.0)  # a dead unit says nothing
-    x, y = (F.pad((z - middle) / spread, (0, 1), value=1.0) for z in (x, y))  # the last column is for the bias
-    sides = sides.to(x.device)
-    share, target = _shares(sides, task)
-    D, width = len(sides), x.shape[1]
-    theta = torch.zeros(D, width, device=x.device, dtype=x.dtype)
-    optimiser = Adam(theta.shape, x.device)
-    rates, moves = torch.full((D,), rate, device=x.device), torch.ones(D, device=x.device)
-    for _ in range(steps):
-        pull = share * (torch.sigmoid(x @ theta.T) - target)  # (N, D)
-        optimiser.step(theta, pull.T @ x, rates, moves)
-    share, target = _shares(sides, test_task)
-    logits = y @ theta.T
-    error = (share * F.binary_cross_entropy_with_logits(logits, target, reduction="none")).sum(0)
-    # A tie is half wrong: without any difference the share is one half.
-    wrong = (share * ((logits > 0) != (target > 0.5)).float().where(logits != 0, torch.tensor(0.5))).sum(0)
-    return error, 100 * wrong
+
+    def contest(data: tuple[Tensor, Tensor]) -> Contest:
+        return Contest((data[0].double() - middle) / spread, data[1], sides.to(data[0].device))
+
+    learned, held_out = contest(train), contest(test)
+    theta = torch.zeros(len(sides), train[0].shape[1] + 1, dtype=torch.float64, device=train[0].device)
+    first, second = torch.zeros_like(theta), torch.zeros_like(theta)
+    for step in range(1, steps + 1):
+        gradient = learned.gradient(theta)
+        first.lerp_(gradient, 1 - BETA1)
+        second.lerp_(gradient.square(), 1 - BETA2)
+        spans = (second / (1 - BETA2**step)).sqrt_().add_(EPSILON)
+        theta.sub_(first / (1 - BETA1**step) / spans * rate)
+    return held_out.errors(theta)
 
 
-def _shares(sides: Tensor, task: Tensor) -> tuple[Tensor, Tensor]:
-    """What each sample weighs in each contest (N, D), summing to one half for either side, and its target (N, D)."""
-    side = sides.T[task]  # (N, D)
-    one, other = (side == 1).float(), (side == -1).float()
-    share = 0.5 * (one / one.sum(0).clamp(min=1) + other / other.sum(0).clamp(min=1))
-    return share, one
+class Contest:
+    """The samples of T tasks in all contests they take part in: each task meets its S discriminators as one product.
+
+    A discriminator is a row of weights with the bias at the end. Either side of a contest weighs one half.
+    """
+
+    def __init__(self, x: Tensor, task: Tensor, sides: Tensor) -> None:
+        D, T = sides.shape
+        sizes = torch.bincount(task, minlength=T)  # (T,)
+        n = int(sizes.max())
+        self.x = x.new_zeros(T, n, x.shape[1] + 1)
+        there = torch.arange(n, device=x.device) < sizes.unsqueeze(1)  # (T, n)
+        self.x[..., -1] = 1.0
+        self.x[there] = F.pad(x[task.argsort(stable=True)], (0, 1), value=1.0)
+        self.which = torch.stack([row.nonzero().flatten() for row in sides.T])  # (T, S) contests of each task
+        sign = sides.T.gather(1, self.which)  # (T, S)
+        self.target = (sign == 1).double().unsqueeze(1)  # (T, 1, S)
+        one, other = ((sides == s).double() @ sizes.double() for s in (1, -1))  # (D,) samples on either side
+        share = 0.5 / torch.where(sign == 1, one[self.which], other[self.which])
+        self.share = share.unsqueeze(1) * there.unsqueeze(2)  # (T, n, S)
+        self.count = D
+
+    def logits(self, theta: Tensor) -> Tensor:
+        """(T, n, S)"""
+        return self.x @ theta[self.which].transpose(1, 2)
+
+    def gradient(self, theta: Tensor) -> Tensor:
+        """Of the mean cross-entropy of either side, (D, F + 1)."""
+        pull = self.share * (self.logits(theta).sigmoid_() - self.target)
+        return self._summed(pull.transpose(1, 2) @ self.x)
+
+    def errors(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy (D,), and per cent on the wrong side (D,)."""
+        logits = self.logits(theta)
+        target = self.target.expand_as(logits)
+        loss = F.binary_cross_entropy_with_logits(logits, target, reduction="none")
+        # A tie is half wrong: without any difference the share is one half.
+        wrong = 0.5 - 0.5 * logits.sign() * (2 * target - 1)
+        each = [self._summed((self.share * value).sum(1).unsqueeze(2)).squeeze(1) for value in (loss, wrong)]
+        return each[0], 100 * each[1]
+
+    def _summed(self, parts: Tensor) -> Tensor:
+        """What the tasks (T, S, m) have to say to each contest, together: (D, m)."""
+        out = parts.new_zeros(self.count, parts.shape[2])
+        return out.index_add_(0, self.which.flatten(), parts.flatten(0, 1))

@@ -59,7 +59,7 @@ class Probe:
         return found[: len(theta)]
 
     def features(self, theta: Tensor, part: str, task: int) -> Tensor:
-        """The sum of the learners' vectors for every sample of a task, what heads see but for task gates: (n, N, F)."""
+        """The sum of the learners' vectors for every sample of a task, without gates what heads see: (n, N, F)."""
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
         found = torch.zeros(self.rows, size, self.net.features, device=self.net.device)
 
