@@ -7,7 +7,7 @@ import torch
 
 from kenyon.experiments.runner import execute, plan
 
-SETTINGS = {"epochs": 3, "lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02, "learners": 3, "width": 3}
+SETTINGS = {"epochs": 2, "lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02, "learners": 3, "width": 3}
 
 
 @pytest.fixture(scope="session")

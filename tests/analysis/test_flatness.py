@@ -17,7 +17,7 @@ from kenyon.random import Purpose, key
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, permuted, plain_logits
 
 
-@pytest.mark.parametrize("at_once", [1, 4, 7, 100])
+@pytest.mark.parametrize("at_once", [1, 7, 100])
 def test_a_quadratic(at_once: int) -> None:
     """L(x) = 1/2 x'Hx + 1 around 0: along a unit vector d it is 1 + a^2 d'Hd / 2, and it rises by r^2 d'Hd / 2."""
     g = torch.Generator().manual_seed(0)

@@ -88,7 +88,7 @@ def test_missing_weights_name_the_file_and_the_command(results: Path, tmp_path: 
     with pytest.raises(ResultsError) as error:
         Model.load(tmp_path, "digits", "ewc", 1, device="cpu")
     assert "weights-1.safetensors" in str(error.value)
-    assert "kenyon run digits --method ewc --seeds 2 --tasks 3 --set epochs=3 --set width=3" in str(error.value)
+    assert "kenyon run digits --method ewc --seeds 2 --tasks 3 --set epochs=2 --set width=3" in str(error.value)
     assert "lambda_sp=10" in str(error.value)
 
 

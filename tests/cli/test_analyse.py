@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kenyon.experiments import run
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 
@@ -15,10 +17,16 @@ SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt", "--device", "cpu"]
 QUICK = ["--set", "flatness.directions=1", "--set", "flatness.steps=3"]
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained")
+    run("digits", "ewc,caf-ewc", 1, tasks=2, epochs=1, fwt=False, device="cpu", out=out)
+    return out
+
+
 @pytest.fixture
-def out(kenyon: Callable[..., Said], tmp_path: Path) -> Path:
-    said = kenyon("run", "digits", "-m", "ewc,caf-ewc", "--seeds", 1, "--out", tmp_path, "--keep-every-task", *SMALL)
-    assert said.code == 0, said.err
+def out(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
@@ -37,9 +45,9 @@ def test_everything_of_everything(kenyon: Callable[..., Said], out: Path) -> Non
         assert (out / "digits" / "analysis" / f"{name}.json").is_file()
         assert (out / "digits" / "analysis" / f"{name}.png").is_file()
     assert "ewc: flatness, seed 0" in said.err
-    again = kenyon("analyse", out, *QUICK)
+    again = kenyon("analyse", out, "--what", "flatness,discrepancy", *QUICK)
     assert again.code == 0 and "seed 0" not in again.err  # nothing is measured again
-    assert "sharpness" in again.out and "kenyon" not in again.err
+    assert "sharpness" in again.out
     # Analyses are no results: showing and running go on as before.
     assert kenyon("show", out).code == 0
 

@@ -26,7 +26,7 @@ def kept(out: Path, keep: str = "every", methods: tuple[str, ...] = ("ewc",), ca
     execute(asked, stop=(lambda: False) if calls is None else stop_after(calls))
 
 
-@pytest.mark.parametrize("method", ["ewc", "caf-ewc", "icl-ewc", "pnc"])
+@pytest.mark.parametrize("method", ["caf-ewc", "icl-ewc", "pnc"])
 def test_they_are_the_weights_that_training_had(tmp_path: Path, method: str) -> None:
     kept(tmp_path, methods=(method,))
     folder = tmp_path / "digits" / method
@@ -47,7 +47,7 @@ def test_they_are_the_weights_that_training_had(tmp_path: Path, method: str) -> 
         assert torch.equal(rows, seen[after - 1][M : 2 * M])
 
 
-@pytest.mark.parametrize("calls", [1, 3, 4, 7])
+@pytest.mark.parametrize("calls", [3, 7])
 def test_interrupted_and_continued_they_are_the_same(tmp_path: Path, calls: int) -> None:
     kept(tmp_path / "whole")
     with pytest.raises(Interrupted):

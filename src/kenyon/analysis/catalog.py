@@ -17,7 +17,7 @@ from kenyon.analysis.diversity import saved_diversity, saved_expertise
 from kenyon.analysis.flatness import FlatnessSettings, flatness
 from kenyon.analysis.gradcam import GradCamSettings, find_layer, grad_cam
 from kenyon.analysis.model import Model
-from kenyon.analysis.overlay import as_text, overlay, picture
+from kenyon.analysis.overlay import as_text, picture
 from kenyon.analysis.pertask import per_task
 from kenyon.analysis.plot import Plot
 from kenyon.errors import ConfigError, unknown
@@ -93,20 +93,14 @@ def _measure_pertask(case: Case, settings: NoSettings) -> Values:
 
 def _measure_gradcam(case: Case, settings: GradCamSettings) -> Values:
     found = grad_cam(case.model, settings)
-    several = len(found.own_maps) > 1
-    named = {f"learner {k + 1}": maps for k, maps in enumerate(found.own_maps)} if several else {}
     return {
         "layer": found.layer,
         "task": case.run.tasks[found.task],
         "labels": found.labels,
         "predictions": found.predictions,
         "maps": found.maps,
-        "own_maps": found.own_maps if several else [],
+        "own_maps": found.own_maps if len(found.own_maps) > 1 else [],
         "images": [as_text(picture(image)) for image in found.images],
-        "overlays": {
-            name: [as_text(overlay(image, heat)) for image, heat in zip(found.images, maps, strict=True)]
-            for name, maps in {"together" if several else "network": found.maps, **named}.items()
-        },
     }
 
 

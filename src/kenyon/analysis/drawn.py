@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from kenyon.analysis.overlay import as_text, from_text, overlay
 from kenyon.analysis.plot import Plot, bar, bars, heatmap, images, line, lines, scatter, standard_error
 from kenyon.metrics import Array
 
@@ -167,9 +168,12 @@ def _changes(title: str, results: Compared) -> Plot:
 
 def gradcam(label: str, runs: Runs) -> Plot:
     first = runs[0]
-    rows = {"image": first["images"], **first["overlays"]}
+    several = first["own_maps"]
+    maps = {"together" if several else "network": first["maps"]}
+    maps |= {f"learner {k + 1}": own for k, own in enumerate(several)}
+    rows = {"image": first["images"]} | {name: _overlays(first, each) for name, each in maps.items()}
     title = f"{label}: Grad-CAM at {first['layer']}, seed {first['seed']}"
-    note = f"Task: {first['task']}. Below each class, what the network says."
+    note = f"Task: {first['task']}. In brackets: what the network says instead."
     columns = [_said(label, said) for label, said in zip(first["labels"], first["predictions"], strict=True)]
     return images(title, columns, list(rows), list(rows.values()), note)
 
@@ -180,7 +184,7 @@ def gradcam_compared(benchmark: str, results: Compared) -> Plot:
     one = next(iter(firsts.values()))
     alike = all(a["images"] == b["images"] for a, b in pairwise(firsts.values()))
     shown = firsts if alike else {next(iter(firsts)): one}
-    rows = {"image": one["images"]} | {label: next(iter(run["overlays"].values())) for label, run in shown.items()}
+    rows = {"image": one["images"]} | {label: _overlays(run, run["maps"]) for label, run in shown.items()}
     title = f"{benchmark}: Grad-CAM, seed {one['seed']}"
     right = ", ".join(
         f"{label} {sum(a == b for a, b in zip(run['labels'], run['predictions'], strict=True))}"
@@ -188,6 +192,11 @@ def gradcam_compared(benchmark: str, results: Compared) -> Plot:
     )
     note = f"Task: {one['task']}. Right of {len(one['labels'])}: {right}."
     return images(title, one["labels"], list(rows), list(rows.values()), note)
+
+
+def _overlays(run: dict[str, Any], maps: Sequence[Any]) -> list[str]:
+    pairs = zip(run["images"], maps, strict=True)
+    return [as_text(overlay(from_text(image), np.array(heat, dtype=float))) for image, heat in pairs]
 
 
 def _said(label: str, prediction: str) -> str:

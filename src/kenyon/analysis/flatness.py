@@ -30,7 +30,7 @@ from kenyon.metrics import Array
 from kenyon.random import Purpose, key, normal
 
 Scale = Literal["radius", "norm", "filter"]
-REACH: dict[str, float] = {"radius": 5.0, "norm": 0.5, "filter": 0.5}
+REACH: dict[str, float] = {"radius": 10.0, "norm": 0.5, "filter": 0.5}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FlatnessSettings:
     directions: int = 10
     steps: int = 21  # offsets along a line, the solution itself in the middle
     scale: Scale = "radius"
-    reach: float = 0.0  # the largest offset; 0: 5 for radius, 0.5 for norm and filter
+    reach: float = 0.0  # the largest offset; 0: 10 for radius, 0.5 for norm and filter
     part: Literal["train", "test"] = "train"
     samples: int = 256  # of each task, evenly spread; 0: all
     seed: int = 0  # of the directions
@@ -73,7 +73,7 @@ class Flatness:
 
 def flatness(model: Model, settings: FlatnessSettings | None = None) -> Flatness:
     s = settings or FlatnessSettings()
-    at_once = rows_at_once(model.rows.numel())
+    at_once = min(rows_at_once(model.rows.numel()), s.directions * s.steps)
     M = len(model.rows)
     per = 1 if model.answers == "per task" else M
     probe = Probe(model.net, thinned(model.stream, s.part, s.samples), at_once * per)

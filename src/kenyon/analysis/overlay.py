@@ -38,6 +38,10 @@ def overlay(image: Pixels, heat: Array) -> Pixels:
     return (255 * mixed).round().astype(np.uint8)
 
 
+def from_text(text: str) -> Pixels:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+
+
 def as_text(pixels: Pixels) -> str:
     """PNG in base64."""
     buffer = io.BytesIO()

@@ -75,7 +75,8 @@ class Probe:
     ) -> None:
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
         samples = self.fleet.samples(part, [task], multiple=min(CHUNK, -(-size // WHOLE) * WHOLE))
-        if len(theta) < self.rows:  # all at once are always as many; what the others say is not used
+        asked = range(len(theta))
+        if self.net.together and len(theta) < self.rows:  # always as many; what the others say is not used
             theta = torch.cat([theta, theta[:1].expand(self.rows - len(theta), -1)])
 
         def work(run: Runs) -> None:
@@ -85,7 +86,7 @@ class Probe:
                 see(run, slice(start, min(stop, size)), theta[run], self.fleet.images(run, index))
 
         with self.ready():
-            self.lanes.each(range(self.rows), work)
+            self.lanes.each(asked, work)
 
 
 def thinned(stream: Stream, part: str, most: int) -> Stream:
