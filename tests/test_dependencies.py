@@ -52,13 +52,14 @@ ALLOWED = {
     "methods": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
+    "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "experiments", "bench", "theory"},
-    "cli": DATA | {"methods", "metrics", "train", "experiments", "bench", "report"},
+    "cli": DATA | {"methods", "metrics", "train", "experiments", "analysis", "bench", "report"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "report"},
+    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report"},
 }
 
 

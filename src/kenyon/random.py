@@ -33,6 +33,7 @@ class Purpose(enum.IntEnum):
     COLUMN = 16  # the first weights of an active column
     MEMORY = 17  # which old samples replay keeps, and which it meets again
     MEMBER = 18  # the seed of a network that learns independently of others of its run
+    ANALYSIS = 32  # directions in which a trained network is disturbed
 
 
 def key(*words: int) -> int:

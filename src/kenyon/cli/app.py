@@ -113,6 +113,10 @@ def run(
             help="Also learn every task from a random start, once per benchmark: forward transfer needs it.",
         ),
     ] = True,
+    keep_every_task: Annotated[
+        bool,
+        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
@@ -136,6 +140,7 @@ def run(
         learners=learners,
         fleet=fleet,
         fwt=fwt,
+        keep_every=keep_every_task,
         as_json=json,
     )
 
@@ -247,6 +252,51 @@ def show(
     from kenyon.cli.show import show_command
 
     show_command(path, as_json=json, as_markdown=markdown)
+
+
+@app.command()
+def analyse(
+    path: Annotated[Path, typer.Argument(help="A results folder, or a result.json in it.")] = Path("results"),
+    what: Annotated[
+        str,
+        typer.Option(
+            "--what",
+            help="all, or some of pertask, diversity, expertise, discrepancy, flatness, change and gradcam.",
+        ),
+    ] = "all",
+    benchmark: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--benchmark", help="Only results of this benchmark; your own file.py for one of yours."),
+    ] = None,
+    method: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--method", "-m", help="Only these methods, or points of a grid as `kenyon show` names them."),
+    ] = None,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", help="Change how: ANALYSIS.NAME=VALUE, e.g. flatness.directions=5. May be repeated."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    data: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Look behind the accuracies of saved results: diversity, discrepancy, flatness, Grad-CAM and more.
+
+    Writes METHOD/analysis/NAME.json with a picture beside each result, and BENCHMARK/analysis/NAME.json with methods
+    side by side. What is there is not measured again.
+    """
+    from kenyon.cli.analyse import analyse_command
+
+    analyse_command(
+        path=path,
+        benchmark=benchmark,
+        methods=method,
+        what=what,
+        data=data,
+        device=device,
+        settings=set_ or [],
+        as_json=json,
+    )
 
 
 @app.command()

@@ -19,9 +19,10 @@ from kenyon.cli.decoding import Decoding
 from kenyon.cli.progress import RunProgress
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments import execute, find_benchmark, load_benchmark_file, parse_settings, plan
+from kenyon.experiments import Plan, execute, find_benchmark, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.results import Result, plain
+from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
@@ -44,6 +45,7 @@ def run_command(
     as_json: bool,
     learners: str | None = None,
     config: Path | None = None,
+    keep_every: bool = False,
 ) -> None:
     started = time.monotonic()
     file = None if config is None else read_config(config)
@@ -76,6 +78,7 @@ def run_command(
             out=out,
             fwt=fwt,
             fleet=fleet,
+            keep="every" if keep_every else "last",
         )
         for name in benchmarks
     }
@@ -88,6 +91,8 @@ def run_command(
         with watched(told) as (progress, stopping):
             found[name] = execute(planned, progress=progress, stop=stopping)
         _tell(found[name], out / name, spoken)
+        if keep_every:
+            _tell_unkept(planned, told)
     if as_json:
         where_device = next(iter(plans.values())).device
         where = torch.cuda.get_device_name(where_device) if where_device.type == "cuda" else "cpu"
@@ -136,6 +141,23 @@ def _tell(results: dict[str, Result], folder: Path, spoken: Console) -> None:
             spoken.print(said, markup=False, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
+
+
+def _tell_unkept(asked: Plan, told: Console) -> None:
+    """Runs that were finished, or well under way, before anybody asked for their weights after every task."""
+    for point in asked.points:
+        if point.config.build_method().schedule != "sequential":
+            continue
+        folder, places = PointFolder(asked.out, point), range(1, point.config.tasks)
+        without = [s for s in asked.seeds if not all(folder.weights_path(s, after).is_file() for after in places)]
+        if without:
+            told.print(
+                f"{point.label}: seed {', '.join(map(str, without))} was trained without --keep-every-task, and its "
+                "weights between tasks are not there. A new --out trains it again.",
+                style="yellow",
+                markup=False,
+                soft_wrap=True,
+            )
 
 
 def parse_seeds(text: str) -> int | list[int]:

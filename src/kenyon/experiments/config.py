@@ -48,6 +48,12 @@ class Config:
         body = asdict(self)
         return body if self.search else {name: part for name, part in body.items() if name != "search"}
 
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> Config:
+        """As it stands in a result. Settings that came later have their defaults."""
+        parts = {"training": Training, "architecture": Architecture, "search": SearchProtocol}
+        return cls(**{name: parts[name](**value) if name in parts else value for name, value in saved.items()})
+
     @property
     def structure(self) -> str:
         """Everything but the strengths: configurations that agree in it can train in one fleet."""

@@ -1,16 +1,17 @@
-"""From a trainer that has finished to what is kept of it: runs, their origin and their weights."""
+"""From a trainer that has finished to what is kept of it: runs and their origin."""
 
 from __future__ import annotations
 
 import datetime
 import platform
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from safetensors.torch import save as to_bytes
 
 from kenyon.experiments.results import FleetOrigin, Run
+from kenyon.nets import Net
 from kenyon.streams import Stream
 from kenyon.train import Trainer
 from kenyon.version import __version__
@@ -48,12 +49,18 @@ def _rounded(value: Any) -> Any:
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
     """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
     together = len(trainer.streams)
-    device = torch.cuda.get_device_name(trainer.device) if trainer.device.type == "cuda" else "cpu"
+    seconds = trainer.position.seconds * len(seeds) / together
+    origin = origin_here(seeds, seconds, trainer.net)
+    return replace(origin, together=together) if together > len(seeds) else origin
+
+
+def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
+    """Of what was computed just now, on this machine, with this network."""
     return FleetOrigin(
         seeds=list(seeds),
-        seconds=round(trainer.position.seconds * len(seeds) / together, 2),
-        device=device,
-        precision=str(trainer.net.dtype).removeprefix("torch."),
+        seconds=round(seconds, 2),
+        device=torch.cuda.get_device_name(net.device) if net.device.type == "cuda" else "cpu",
+        precision=str(net.dtype).removeprefix("torch."),
         versions={
             "kenyon": __version__,
             "torch": torch.__version__,
@@ -61,21 +68,4 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
             "platform": platform.platform(terse=True),
         },
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        together=together if together > len(seeds) else None,
     )
-
-
-def weights_of(trainer: Trainer, number: int) -> bytes:
-    """One run's final weights by name; a learner's have a leading learner axis.
-
-    Where learners have heads of their own, so do these: of independent learners (K, T, ...), of one a task (T, ...).
-    """
-    M = trainer.members
-    if trainer.discrete is not None:
-        views = trainer.discrete.weights(number)
-    elif M > 1:
-        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
-        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
-    else:
-        views = trainer.net.layout.views(trainer.theta[number])
-    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()})

@@ -159,7 +159,7 @@ class Result:
             "alone": {str(seed): values for seed, values in self.alone.items()},
             "fleets": [{k: v for k, v in asdict(fleet).items() if v is not None} for fleet in self.fleets],
         }
-        return _compact(json.dumps(plain(body), indent=1, allow_nan=False))
+        return compact(json.dumps(plain(body), indent=1, allow_nan=False))
 
     def save(self, path: Path) -> None:
         write_atomically(path, (self.to_json() + "\n").encode())
@@ -220,7 +220,7 @@ def _with_nan(run: dict[str, Any]) -> dict[str, Any]:
     return {name: restore(value) if name in lists else value for name, value in run.items()}
 
 
-def _compact(text: str) -> str:
+def compact(text: str) -> str:
     """Put innermost lists on one line: a matrix reads as rows."""
     import re
 

@@ -26,6 +26,7 @@ from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
 
 REFERENCE = "random-init"  # what forward transfer is measured against
+KEPT = ("last", "every")  # weights: those of the end, or also those after every task
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Plan:
     data: Path | None
     out: Path
     most: int  # runs that train together
+    keep_every: bool = False  # also keep the weights after every task; says nothing of the numbers
 
 
 def plan(
@@ -53,6 +55,7 @@ def plan(
     out: Path | str = "results",
     fwt: bool = True,
     fleet: int | None = None,
+    keep: str = "last",
 ) -> Plan:
     find_benchmark(benchmark)
     given = listed(overrides or {})
@@ -64,6 +67,8 @@ def plan(
     for setting in given:
         if setting not in known:
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    if keep not in KEPT:
+        raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 
@@ -80,6 +85,7 @@ def plan(
         None if data is None else Path(data),
         Path(out),
         check_fleet(fleet),
+        keep == "every",
     )
     for some in (*points.values(), *([references] if references else [])):
         check_folders(checked.out, some)
@@ -145,7 +151,8 @@ def execute(
     source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
 
     def train(crew: Crew) -> None:
-        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop)
+        every = plan.keep_every and crew.cells[0].config.method != REFERENCE
+        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
 
     def results_of(points: Sequence[Point]) -> list[Result]:
         """The results of a method's points, once what is missing has been trained."""
@@ -192,6 +199,7 @@ def run(
     out: Path | str = "results",
     fwt: bool = True,
     fleet: int | None = None,
+    keep: str = "last",
     progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Result]:
@@ -203,7 +211,7 @@ def run(
     Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
-    bounds how many runs train together.
+    bounds how many runs train together. `keep="every"` also keeps the weights after every task.
     """
     names = methods.split(",") if isinstance(methods, str) else methods
     file = None if config is None else read_config(config)
@@ -220,6 +228,7 @@ def run(
             out=out,
             fwt=fwt,
             fleet=fleet,
+            keep=keep,
         ),
         progress=progress,
     )

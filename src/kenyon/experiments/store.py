@@ -25,6 +25,12 @@ def method_folder(out: Path, point: Point) -> Path:
     return out / config.benchmark / config.method
 
 
+def weights_path(folder: Path, seed: int, after: int | None = None) -> Path:
+    """Of a run's final weights, or of those after so many of its tasks."""
+    moment = "" if after is None else f"-after-{after}"
+    return folder / f"weights-{seed}{moment}.safetensors"
+
+
 def check_writable(folder: Path) -> None:
     write_atomically(folder / ".writable", b"")
     (folder / ".writable").unlink(missing_ok=True)
@@ -41,8 +47,8 @@ class PointFolder:
     def result_path(self) -> Path:
         return self.path / "result.json"
 
-    def weights_path(self, seed: int) -> Path:
-        return self.path / f"weights-{seed}.safetensors"
+    def weights_path(self, seed: int, after: int | None = None) -> Path:
+        return weights_path(self.path, seed, after)
 
     def result(self) -> Result | None:
         return Result.load(self.result_path) if self.result_path.exists() else None

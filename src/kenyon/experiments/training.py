@@ -11,14 +11,16 @@ from pathlib import Path
 import torch
 
 from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Cell
-from kenyon.experiments.harvest import origin_of, runs_of, weights_of
+from kenyon.experiments.harvest import origin_of, runs_of
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
+from kenyon.experiments.weights import weights_of
 from kenyon.methods import Method, find_method
 from kenyon.nets import Net
-from kenyon.streams import Source
+from kenyon.streams import Source, Stream
 from kenyon.threads import cpu_threads
 from kenyon.train import Trainer
 from kenyon.train.state import load_state, save_state, write_atomically
@@ -49,18 +51,11 @@ def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
     return spec(hyper)
 
 
-def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
-    """The trainer of some cells of one structure, standing at the beginning."""
-    config, method = cells[0].config, build_method(cells, device)
+def build_net(config: Config, method: Method, stream: Stream, device: torch.device) -> Net:
+    """The network of a configuration: one of them, where a run has several that learn apart."""
     bench, arch = find_benchmark(config.benchmark), config.architecture
-    of_seed = {
-        seed: source.stream(seed, tasks=config.tasks, validation=config.training.validation)
-        for seed in dict.fromkeys(cell.seed for cell in cells)
-    }
-    streams = [of_seed[cell.seed] for cell in cells]
     # Of independent learners, and of one a task, each is a network of its own, narrow like one of so many learners.
     beside = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
-    members = arch.learners if method.apart else 1
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
 
     with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
@@ -69,21 +64,32 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
             backbone,
-            streams[0].input_shape,
-            streams[0].class_counts,
-            learners=arch.learners // members,
+            stream.input_shape,
+            stream.class_counts,
+            learners=1 if method.apart else arch.learners,
             diversity=arch.diversity,
             gate=arch.gate,
             learned=learned,
             active_column=method.active_column,
             device=device,
             dtype=dtype,
-            in_place=streams[0].augmentation is None and streams[0].testing is None,
+            in_place=stream.augmentation is None and stream.testing is None,
         )
 
     bare = net({})
-    learned = {name: shape for p in method.penalties for name, shape in p.learned(bare).items()}
-    return Trainer(net(learned), streams, method, config.training, members=members)
+    return net({name: shape for p in method.penalties for name, shape in p.learned(bare).items()})
+
+
+def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
+    """The trainer of some cells of one structure, standing at the beginning."""
+    config, method = cells[0].config, build_method(cells, device)
+    of_seed = {
+        seed: source.stream(seed, tasks=config.tasks, validation=config.training.validation)
+        for seed in dict.fromkeys(cell.seed for cell in cells)
+    }
+    streams = [of_seed[cell.seed] for cell in cells]
+    members = config.architecture.learners if method.apart else 1
+    return Trainer(build_net(config, method, streams[0], device), streams, method, config.training, members=members)
 
 
 def train_crew(
@@ -94,8 +100,12 @@ def train_crew(
     out: Path,
     progress: Progress,
     stop: Callable[[], bool],
+    keep_every: bool = False,
 ) -> None:
-    """Train to the end and save. When `stop` says so after an epoch, the state is saved and Interrupted raised."""
+    """Train to the end and save. When `stop` says so after an epoch, the state is saved and Interrupted raised.
+
+    `keep_every`: also keep the weights after every task.
+    """
     cells = crew.cells
     trainer = build_trainer(cells, source, device)
     path, identity = state_path(out, cells), identity_of(cells)
@@ -110,6 +120,8 @@ def train_crew(
     def watch(trainer: Trainer) -> bool:
         nonlocal due
         progress.epoch_done(trainer)
+        if keep_every:  # before any state: from a state, tasks that are over are not learned again
+            _keep_task(trainer, cells, out)
         stopping, now = stop(), time.monotonic()
         if stopping or now > due:
             save_state(path, trainer.tensors(), trainer.position, identity)
@@ -124,6 +136,17 @@ def train_crew(
     path.unlink(missing_ok=True)
 
 
+def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
+    """The weights of every run where a task has just ended; after the last task they are the final ones."""
+    at, learned = trainer.position, trainer.tasks_before
+    if at.epoch or trainer.stage or at.phase == len(trainer.phases):
+        return
+    for number, cell in enumerate(cells):
+        if at.diverged[number] is None:
+            path = PointFolder(out, cell.point).weights_path(cell.seed, after=learned)
+            write_atomically(path, weights_of(trainer, number, cell))
+
+
 def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
     """Point after point: killed in between, those that are saved are finished and the others go on from the state."""
     runs = runs_of(trainer)
@@ -133,6 +156,6 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
         for number in numbers:
             # Of a search the numbers matter, and its points may be many and large.
             if runs[number].complete and folder.point.config.search is None:
-                write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number))
+                write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number, cells[number]))
         mine = [runs[number] for number in numbers]
         folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.parameter_count)

@@ -225,6 +225,10 @@ class Net:
         own_logits = predict(flat, of_each, weight, bias)
         return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
 
+    def vectors(self, row: Rows, images: Tensor | Pictures) -> Tensor:
+        """What the learners make of a batch in tests, (..., K, B, F), before task gates; arguments as `forward`."""
+        return self._features(row, images, None)
+
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
     ) -> Tensor:

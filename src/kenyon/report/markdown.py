@@ -43,7 +43,7 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
         return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
 
     lines = ["| | " + " | ".join(benchmarks) + " |", "|---" + "|---:" * len(benchmarks) + "|"]
-    labels = sorted(cells, key=lambda label: _place(next(iter(cells[label].values())).method))
+    labels = sorted(cells, key=lambda label: place(next(iter(cells[label].values())).method))
     rows = (f"| `{label}` | " + " | ".join(cell(b, cells[label]) for b in benchmarks) + " |" for label in labels)
     return "\n".join([*lines, *rows])
 
@@ -56,7 +56,7 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     published = ACCURACY.get(benchmark, {})
     names = sorted(
         (name for name, r in results.items() if r.method != "random-init"),
-        key=lambda name: _place(results[name].method),  # the points of a method stay as they come
+        key=lambda name: place(results[name].method),  # the points of a method stay as they come
     )
     means = {
         name: aac.mean
@@ -83,5 +83,5 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     return "\n".join([*lines, "", f"\\{BEST}"] if starred else lines)
 
 
-def _place(method: str) -> tuple[int, str]:
+def place(method: str) -> tuple[int, str]:
     return ORDER.index(method) if method in ORDER else len(ORDER), method

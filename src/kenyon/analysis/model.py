@@ -1,0 +1,220 @@
+"""What analyses look at: a trained network with the stream it learned.
+
+    model = Model.load("results", "digits", "caf-ewc", seed=0)
+    model = Model.of_trainer(trainer, run=0)
+    model = Model(net, theta[:1], stream)
+
+Most runs have one network. Those of independent learners have several, whose probabilities are averaged; those with a
+learner for every task have one a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kenyon.analysis.probe import Probe
+from kenyon.errors import ConfigError, ResultsError
+from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.command import command_of
+from kenyon.experiments.config import Config
+from kenyon.experiments.labels import point_name
+from kenyon.experiments.results import Result, Run
+from kenyon.experiments.store import weights_path
+from kenyon.experiments.training import build_net
+from kenyon.experiments.weights import read_weights, rows_of
+from kenyon.nets import Net
+from kenyon.streams import Source, Stream
+from kenyon.train import Trainer, choose_device
+from kenyon.train.evaluate import Evaluation, evaluate
+from kenyon.train.members import evaluate_members, member_seed
+
+Answers = Literal["shared", "apart", "per task"]
+# What another device's arithmetic may decide otherwise: per cent of a task's tests, or so many of them.
+TOLERANCE, FEW = 2.0, 3
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Where a model was read from."""
+
+    folder: Path  # of the result and the weights
+    result: Result
+    config: Config
+
+    def weights(self, seed: int, after: int | None = None) -> Path:
+        """The file of a run's weights; an error that says how to make it, where it is not there."""
+        path = weights_path(self.folder, seed, after)
+        if path.is_file():
+            return path
+        seeds = [run.seed for run in self.result.runs]
+        option = () if after is None else ("--keep-every-task",)
+        command = command_of(self.config, seeds, "NEW-FOLDER", *option)
+        when = "" if after is None else f" after task {after}"
+        raise ResultsError(
+            f"There is no {path}: the weights of seed {seed}{when} were not kept. `{command}` makes them, with the "
+            "result, in a new folder."
+        )
+
+    def has_every_task(self, seed: int) -> bool:
+        """Whether the weights after every task were kept. All tasks at once have no weights in between."""
+        if self.config.build_method().schedule != "sequential":
+            return False
+        return all(weights_path(self.folder, seed, after).is_file() for after in range(1, self.config.tasks))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    net: Net
+    rows: Tensor  # (M, P) weights: M = 1, or as many networks as the run has
+    stream: Stream
+    answers: Answers = "shared"  # by one network, by the mean of all, or each network for its task
+    saved: Saved | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows.ndim != 2 or self.rows.shape[1] != self.net.layout.size:
+            raise ConfigError(
+                f"A model needs rows of weights (networks, {self.net.layout.size}), not {tuple(self.rows.shape)}."
+            )
+
+    @classmethod
+    def load(
+        cls,
+        out: Path | str,
+        benchmark: str,
+        method: str,
+        seed: int = 0,
+        *,
+        point: Mapping[str, Any] | None = None,
+        data: Path | str | None = None,
+        device: str = "auto",
+    ) -> Model:
+        """From OUT/BENCHMARK/METHOD; `point`: its values of the settings that vary, for a point of a grid."""
+        folder = Path(out) / benchmark / method / point_name(point or {})
+        source = find_benchmark(benchmark).source.load(None if data is None else Path(data))
+        return cls.of_result(folder, seed, source, choose_device(device))
+
+    @classmethod
+    def of_result(cls, folder: Path, seed: int, source: Source, device: torch.device) -> Model:
+        """From the folder of a result, with its source read already."""
+        result = Result.load(folder / "result.json")
+        saved = Saved(folder, result, Config.from_dict(result.config))
+        run = _run_of(result, seed, folder)
+        config = saved.config
+        stream = source.stream(seed, tasks=config.tasks, validation=config.training.validation)
+        method = config.build_method()
+        net = build_net(config, method, stream, device)
+        answers: Answers = "apart" if method.apart else "per task" if method.schedule == "discrete" else "shared"
+        weights = read_weights(saved.weights(seed), result.config, seed)
+        rows = rows_of(net, weights, method, config.architecture.learners)
+        model = cls(net, rows, stream, answers, saved)
+        if not weights.named:
+            model.check(run, weights.path)
+        return model
+
+    @classmethod
+    def of_trainer(cls, trainer: Trainer, run: int = 0) -> Model:
+        """One run of a trainer as it stands."""
+        M = trainer.members
+        if trainer.discrete is not None:
+            return cls(trainer.net, trainer.discrete.learners[run].clone(), trainer.streams[run], "per task")
+        rows = trainer.theta[run * M : (run + 1) * M].clone()
+        return cls(trainer.net, rows, trainer.streams[run], "apart" if M > 1 else "shared")
+
+    @property
+    def seed(self) -> int:
+        return self.stream.seed
+
+    @property
+    def tasks(self) -> range:
+        return range(len(self.stream.tasks))
+
+    @property
+    def learners(self) -> int:
+        """How many answer on one task."""
+        return len(self.rows) if self.answers == "apart" else self.net.learners
+
+    def rows_for(self, task: int) -> slice:
+        """Which of the networks answer on a task."""
+        return slice(task, task + 1) if self.answers == "per task" else slice(None)
+
+    @cached_property
+    def probe(self) -> Probe:
+        """For the model's own rows."""
+        return Probe(self.net, self.stream, 1 if self.answers == "per task" else len(self.rows))
+
+    @cached_property
+    def moved(self) -> Tensor:
+        """(M, P) bool: the weights that take part in predictions. Not classes that a task does not have, nor what a
+        method learned for itself."""
+        mask = torch.zeros(self.rows.shape, dtype=torch.bool, device=self.rows.device)
+        mask[:, : self.net.layout.protected] = True
+        for name in ("head.weight", "head.bias"):
+            head = self.net.layout.view(mask, name)  # (M, T, C, ...)
+            for task, count in enumerate(self.net.class_counts):
+                head[self.rows_for(task), task, :count] = True
+        return mask
+
+    def initial(self) -> Tensor:
+        """The first weights (M, P), drawn again from the seed."""
+        seeds = [member_seed(self.seed, m) for m in range(len(self.rows))]
+        return self.net.initial(seeds)
+
+    def after(self, task: int) -> Tensor:
+        """The weights (M, P) after so many tasks, where they were kept; after the last, the model's own."""
+        if task == len(self.tasks):
+            return self.rows
+        if self.saved is None:
+            raise ConfigError("This model comes from no results folder: hand its weights after every task over.")
+        config = self.saved.config
+        weights = read_weights(self.saved.weights(self.seed, after=task), self.saved.result.config, self.seed)
+        return rows_of(self.net, weights, config.build_method(), config.architecture.learners)
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """Tests of all tasks, with a leading axis of one run: accuracy (1, T), own_accuracy (1, T, K), ..."""
+        net, probe = self.net, self.probe
+        with probe.ready():
+            if self.answers == "apart":
+                M = len(self.rows)
+                return evaluate_members(net, self.rows, probe.fleet, probe.lanes, range(M), M)
+            if self.answers == "shared":
+                return evaluate(net, self.rows, probe.fleet, probe.lanes, [0])
+            each = [
+                evaluate(net, self.rows[t : t + 1].contiguous(), probe.fleet, probe.lanes, [0], tasks=(t,))
+                for t in self.tasks
+            ]
+        names = Evaluation.__dataclass_fields__
+        return Evaluation(*(torch.cat([getattr(one, name) for one in each], dim=1) for name in names))
+
+    def check(self, run: Run, path: Path) -> None:
+        """That the weights reach the accuracies of a saved run."""
+        gaps = np.abs(self.evaluation.accuracy[0].double().numpy() - run.matrix[-1])
+        sizes = np.array([len(task.test) for task in self.stream.tasks])
+        gap = float(gaps.max())
+        if not (gaps <= np.maximum(TOLERANCE, 100 * FEW / sizes)).all():
+            raise ResultsError(
+                f"{path} does not belong to the result beside it: tested again, a task differs by {gap:.1f} per "
+                "cent. Put back its own weights, or train it anew in another folder."
+            )
+
+    def with_rows(self, rows: Tensor) -> Model:
+        """The same with other weights."""
+        return replace(self, rows=rows)
+
+
+def _run_of(result: Result, seed: int, folder: Path) -> Run:
+    runs = {run.seed: run for run in result.runs}
+    if seed not in runs:
+        there = ", ".join(map(str, runs)) or "none"
+        raise ResultsError(f"{folder} has no run of seed {seed}; there are: {there}.")
+    if not runs[seed].complete:
+        raise ResultsError(f"{folder}: the loss of seed {seed} did not stay finite, and it has no weights.")
+    return runs[seed]

@@ -1,0 +1,168 @@
+"""Analyses beside the results they are of: METHOD/analysis/NAME.json, with their origin, measured once.
+
+What is there is kept as long as configuration, settings and weights are the same; runs that came later are added.
+Several results of a benchmark are also drawn side by side, in BENCHMARK/analysis/NAME.json.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kenyon.analysis.catalog import Analysis, Case, Values
+from kenyon.analysis.model import Saved
+from kenyon.analysis.plot import Plot, numbers
+from kenyon.errors import ResultsError
+from kenyon.experiments.config import Config
+from kenyon.experiments.harvest import origin_here
+from kenyon.experiments.labels import value_text
+from kenyon.experiments.results import Result, compact, plain
+from kenyon.experiments.store import settled
+from kenyon.metrics import Summary
+from kenyon.nets import Net
+from kenyon.streams import Source
+from kenyon.train.state import write_atomically
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one result by one analysis."""
+
+    path: Path  # of the JSON file
+    label: str
+    runs: list[Values]  # in the order of seeds, each with its `seed`
+    plot: Plot
+    measured: int  # runs that were measured now; the others were there
+
+
+def analyse(
+    analysis: Analysis,
+    settings: Any,
+    folder: Path,
+    result: Result,
+    source: Callable[[], Source],
+    device: torch.device,
+    told: Callable[[str], None] = lambda text: None,
+) -> Entry:
+    """Measure what is missing of a result, and write it beside it."""
+    path = folder / "analysis" / f"{analysis.name}.json"
+    complete = result.complete_runs[: analysis.runs]
+    if not complete:
+        raise ResultsError(f"{folder} has no run whose loss stayed finite: there is nothing to analyse.")
+    identity = {"configuration": config_digest(result.config), "settings": asdict(settings)}
+    before = _read(path, identity)
+    known = {run["seed"]: run for run in before.get("runs", [])}
+    runs, measured = [], []
+    net: Net | None = None
+    for one in complete:
+        case = Case(folder, result, one, source, device)  # goes with its model when the next one comes
+        basis = _basis(analysis, case)
+        run = known.get(one.seed)
+        if run is None or run["basis"] != basis:
+            if analysis.weights:
+                told(f"{result.label}: {analysis.name}, seed {one.seed}")
+            started = time.perf_counter()
+            values = numbers(analysis.measure(case, settings))
+            run = {"seed": one.seed, "basis": basis, "seconds": round(time.perf_counter() - started, 3), **values}
+            measured.append(run)
+            net = case.model.net if analysis.weights else None
+        runs.append(run)
+    origins = before.get("origins", [])
+    if measured:
+        origins = [*_of_others(origins, measured), _origin(measured, net, result)]
+    plot = analysis.plot(result.label, runs)
+    body = {
+        "format": FORMAT,
+        "analysis": analysis.name,
+        "about": analysis.about,
+        "benchmark": result.benchmark,
+        "method": result.method,
+        "label": result.label,
+        **identity,
+        "origins": origins,
+        "summary": {name: _summary([run[name] for run in runs]) for name in analysis.scalars},
+        "plot": plot,
+        "runs": runs,
+    }
+    if measured or body["plot"] != before.get("plot"):
+        write(path, body)
+    return Entry(path, result.label, runs, plot, len(measured))
+
+
+def compare(
+    analysis: Analysis, benchmark: str, entries: Mapping[str, Entry], folder: Path
+) -> tuple[Path, Plot] | None:
+    """Several results in one picture, folder/NAME.json; None where there is nothing to compare."""
+    if analysis.compare is None or len(entries) < 2:
+        return None
+    plot = analysis.compare(benchmark, {label: entry.runs for label, entry in entries.items()})
+    path = folder / f"{analysis.name}.json"
+    of = {label: entry.path.relative_to(folder.parent).as_posix() for label, entry in entries.items()}
+    body = {"format": FORMAT, "analysis": analysis.name, "about": analysis.about, "benchmark": benchmark, "of": of}
+    write(path, body | {"plot": plot})
+    return path, plot
+
+
+def write(path: Path, body: dict[str, Any]) -> None:
+    text = compact(json.dumps(plain(body), indent=1, allow_nan=False, ensure_ascii=False))
+    write_atomically(path, (text + "\n").encode())
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """Of a configuration by value: 1000 and 1000.0 are one."""
+    flat = {name: value_text(value) for name, value in settled(config).items()}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _basis(analysis: Analysis, case: Case) -> str:
+    """A digest of what is measured: the run's weights, those of every task where they are there, or its numbers."""
+    digest = hashlib.sha256(json.dumps(plain(asdict(case.run)), sort_keys=True).encode())
+    if analysis.weights:
+        saved = Saved(case.folder, case.result, Config.from_dict(case.result.config))
+        with saved.weights(case.run.seed).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+        if analysis.name == "change" and saved.has_every_task(case.run.seed):
+            digest.update(b"every task")
+    return digest.hexdigest()[:16]
+
+
+def _origin(measured: list[Values], net: Net | None, result: Result) -> dict[str, Any]:
+    """Of the runs measured now; without a network, their numbers are those of the result and so is their origin."""
+    seeds, seconds = [run["seed"] for run in measured], sum(run["seconds"] for run in measured)
+    if net is not None:
+        origin = origin_here(seeds, seconds, net)
+    else:
+        fleet = next(fleet for fleet in result.fleets if set(seeds) & set(fleet.seeds))
+        origin = replace(fleet, seeds=seeds, seconds=round(seconds, 2), together=None)
+    return {name: value for name, value in asdict(origin).items() if value is not None}
+
+
+def _of_others(origins: list[dict[str, Any]], measured: list[Values]) -> list[dict[str, Any]]:
+    """Origins of the runs that were there and still count."""
+    new = {run["seed"] for run in measured}
+    left = [origin | {"seeds": [seed for seed in origin["seeds"] if seed not in new]} for origin in origins]
+    return [origin for origin in left if origin["seeds"]]
+
+
+def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
+    """What is there, if it was made with the same configuration and settings."""
+    try:
+        body = json.loads(path.read_text())
+        same = body["format"] == FORMAT and all(body[name] == value for name, value in identity.items())
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return body if same else {}
+
+
+def _summary(values: list[Any]) -> dict[str, Any] | None:
+    summary = Summary.of([float("nan") if v is None else v for v in values])
+    return None if summary is None else numbers({"mean": summary.mean, "sem": summary.sem, "runs": summary.runs})

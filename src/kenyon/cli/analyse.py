@@ -1,0 +1,179 @@
+"""`kenyon analyse`: look behind the accuracies of saved results."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from kenyon.analysis import ANALYSES, Analysis, analyse, compare, find_analysis
+from kenyon.analysis.store import Entry
+from kenyon.errors import ConfigError, ResultsError, unknown
+from kenyon.experiments import find_benchmark, load_benchmark_file
+from kenyon.experiments.results import Result
+from kenyon.experiments.runner import REFERENCE
+from kenyon.metrics import Summary
+from kenyon.report.markdown import place
+from kenyon.report.plots import draw_plot
+from kenyon.report.tables import pm
+from kenyon.streams import Source
+from kenyon.train import choose_device
+
+
+def analyse_command(
+    *,
+    path: Path,
+    benchmark: str | None,
+    methods: str | None,
+    what: str,
+    data: Path | None,
+    device: str,
+    settings: list[str],
+    as_json: bool,
+) -> None:
+    asked = _asked(what)
+    chosen = _with_settings(asked, settings)
+    where = choose_device(device)
+    found = _results(path, benchmark, methods)
+    told = Console(stderr=True)
+    spoken = told if as_json else Console()
+    written: dict[str, dict[str, dict[str, str]]] = {}
+    for name, results in found.items():
+
+        @cache
+        def source(name: str = name) -> Source:  # read only if something has to be measured
+            return find_benchmark(name).source.load(data)
+
+        for analysis, how in chosen.items():
+            fit = {label: why for label, (_, r) in results.items() if (why := ANALYSES[analysis].why_not(r))}
+            mine = {label: pair for label, pair in results.items() if label not in fit}
+            if not mine and what != "all":
+                label, why = next(iter(fit.items()))
+                raise ResultsError(f"{analysis} cannot be measured of {label} on {name}: {why}.")
+            entries: dict[str, Entry] = {}
+            for label, (folder, result) in mine.items():
+                entry = analyse(
+                    ANALYSES[analysis],
+                    how,
+                    folder,
+                    result,
+                    source,
+                    where,
+                    lambda text: told.print(text, highlight=False, markup=False, soft_wrap=True),
+                )
+                entries[label] = entry
+                _draw(entry.path, entry.plot, new=entry.measured > 0)
+                written.setdefault(name, {}).setdefault(label, {})[analysis] = str(entry.path)
+            beside = _common_folder(mine)
+            if beside is not None:
+                together = compare(ANALYSES[analysis], name, entries, beside)
+                if together is not None:
+                    _draw(*together, new=True)
+            if entries:
+                _tell(spoken, name, ANALYSES[analysis], entries)
+    if not written:
+        raise ResultsError(f"Nothing of {what} can be measured of the results below {path}.")
+    spoken.print("Written beside the results, in analysis/ (JSON, PNG and SVG).", highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(written))
+
+
+def _asked(what: str) -> list[Analysis]:
+    names = [name.strip() for name in what.split(",") if name.strip()]
+    if not names:
+        raise ConfigError(f"--what names no analysis. There are: all, {', '.join(ANALYSES)}.")
+    return list(ANALYSES.values()) if names == ["all"] else [find_analysis(name) for name in names]
+
+
+def _with_settings(asked: list[Analysis], pairs: list[str]) -> dict[str, Any]:
+    """The settings of each analysis, with `ANALYSIS.NAME=VALUE` applied."""
+    chosen = {analysis.name: analysis.settings for analysis in asked}
+    for pair in pairs:
+        where, sign, text = pair.partition("=")
+        analysis, dot, name = where.strip().partition(".")
+        if not sign or not dot:
+            raise ConfigError(f"--set takes ANALYSIS.NAME=VALUE, not '{pair}'. For example flatness.directions=5.")
+        if analysis not in chosen:
+            raise unknown("analysis among those asked for", analysis, chosen)
+        known = {f.name: getattr(chosen[analysis], f.name) for f in fields(chosen[analysis])}
+        if name not in known:
+            raise unknown(f"setting of {analysis}", name, known or ["none"])
+        kind = type(known[name])
+        try:
+            value = kind(text.strip())
+        except ValueError:
+            kinds = {int: "a whole number", float: "a number"}
+            raise ConfigError(f"{where} must be {kinds.get(kind, 'a word')}, not '{text}'.") from None
+        chosen[analysis] = replace(chosen[analysis], **{name: value})
+    return chosen
+
+
+def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str, dict[str, tuple[Path, Result]]]:
+    """Results at or below a path with their folders: benchmark -> label -> (folder, result)."""
+    if benchmark is not None and benchmark.endswith(".py"):
+        benchmark = load_benchmark_file(Path(benchmark))
+    if not path.exists():
+        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
+    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
+    if not files:
+        raise ResultsError(f"There are no results (result.json) below {path}.")
+    wanted = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
+    found: dict[str, dict[str, tuple[Path, Result]]] = {}
+    labels: set[str] = set()
+    loaded = sorted(((file, Result.load(file)) for file in files), key=lambda pair: place(pair[1].method))
+    for file, result in loaded:
+        labels |= {result.method, result.label}
+        # The reference for FWT begins every task anew: only who asks for it wants to know more of it.
+        named = result.method != REFERENCE if wanted is None else {result.method, result.label} & set(wanted)
+        if benchmark in (None, result.benchmark) and (named or len(files) == 1):
+            find_benchmark(result.benchmark)
+            mine = found.setdefault(result.benchmark, {})
+            if result.label in mine:
+                raise ResultsError(
+                    f"{path} has several results of {result.label} on {result.benchmark}: {mine[result.label][0]} "
+                    f"and {file.parent}. Name the folder of one."
+                )
+            mine[result.label] = (file.parent, result)
+    for name in wanted or ():
+        if name not in labels:
+            raise unknown(f"method with results below {path}", name, labels)
+    if not found:
+        raise ResultsError(f"There are no results of {benchmark or methods} below {path}.")
+    return found
+
+
+def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:
+    """BENCHMARK/analysis of results that stand in one benchmark's folder."""
+    folders = {folder.parent.parent if result.point else folder.parent for folder, result in results.values()}
+    return folders.pop() / "analysis" if len(folders) == 1 else None
+
+
+def _draw(path: Path, plot: dict[str, Any], *, new: bool) -> None:
+    picture = path.with_suffix(".png")
+    if new or not picture.exists():
+        draw_plot(plot, picture)
+
+
+def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[str, Entry]) -> None:
+    title = f"{benchmark}: {analysis.name}, {analysis.about}"
+    if not analysis.scalars:
+        console.print(f"{title}: drawn", highlight=False, soft_wrap=True)
+        return
+    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method")
+    for name in analysis.scalars:
+        table.add_column(name.replace("_", " "), justify="right")
+    for label, entry in entries.items():
+        cells = []
+        for name in analysis.scalars:
+            values = [float("nan") if run[name] is None else float(run[name]) for run in entry.runs]
+            cells.append(pm(Summary.of(values), 3))
+        table.add_row(label, *cells)
+    console.print(table)

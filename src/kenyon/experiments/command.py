@@ -1,0 +1,31 @@
+"""The command that makes a result: what an error tells the user to type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.config import Config, configure
+from kenyon.experiments.labels import value_text
+
+
+def command_of(config: Config, seeds: Sequence[int], out: Path | str, *options: str) -> str:
+    """`kenyon run ...` with everything that differs from the published configuration."""
+    usual = configure(config.benchmark, config.method, overrides=config.hyper)
+    words = ["kenyon run", config.benchmark, "--method", config.method, "--seeds", _seeds(seeds)]
+    if config.tasks != usual.tasks:
+        words += ["--tasks", str(config.tasks)]
+    mine, theirs = config.as_dict(), usual.as_dict()
+    theirs["hyper"] = dict(find_benchmark(config.benchmark).hyperparameters.get(config.method, {}))
+    for part in ("training", "architecture", "hyper"):
+        for name, value in mine[part].items():
+            if name not in theirs[part] or theirs[part][name] != value:
+                words += ["--set", f"{name}={value_text(value)}"]
+    return " ".join([*words, "--out", str(out), *options])
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    if list(seeds) == list(range(len(seeds))):
+        return str(len(seeds))
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")

@@ -1,0 +1,87 @@
+"""A run's weights as a file, by name, with the configuration and seed they belong to; and back into a network's rows.
+
+A learner's weights have a leading learner axis. Where learners have heads of their own, so do these: of independent
+learners (K, T, ...), of one a task (T, ...).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from kenyon.errors import ResultsError
+from kenyon.experiments.grid import Cell
+from kenyon.experiments.store import settled
+from kenyon.methods import Method
+from kenyon.nets import Net
+from kenyon.train import Trainer
+
+
+def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
+    """One run's present weights."""
+    M = trainer.members
+    if trainer.discrete is not None:
+        views = trainer.discrete.weights(number)
+    elif M > 1:
+        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
+        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
+    else:
+        views = trainer.net.layout.views(trainer.theta[number])
+    # One entry only: the format keeps several in no certain order, and equal weights shall be equal files.
+    head = {"run": json.dumps({"config": cell.config.as_dict(), "seed": cell.seed})}
+    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
+
+
+@dataclass(frozen=True)
+class Weights:
+    tensors: dict[str, Tensor]  # on the CPU
+    path: Path
+    named: bool  # whether the file says which run it belongs to; those of earlier versions do not
+
+
+def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
+    """The weights of a run of this configuration."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            head = json.loads((file.metadata() or {}).get("run", "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
+    if head is not None and (head["seed"] != seed or settled(head["config"]) != settled(config)):
+        raise ResultsError(
+            f"{path} holds the weights of another run: {head['config']['method']} on {head['config']['benchmark']}, "
+            f"seed {head['seed']}. Put back the file that belongs to the result beside it."
+        )
+    return Weights(tensors, path, named=head is not None)
+
+
+def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor:
+    """The rows (M, P) of a run's networks: one, or as many as learn independently or for a task each."""
+    tensors, path = weights.tensors, weights.path
+    M = learners if method.apart else len(net.class_counts) if method.schedule == "discrete" else 1
+    rows = torch.zeros(M, net.layout.size)
+    if set(tensors) != set(net.layout.segments):
+        differ = ", ".join(sorted(set(tensors) ^ set(net.layout.segments)))
+        raise ResultsError(f"{path} does not hold the weights of this network: {differ} is in one only.")
+    own = torch.arange(M)
+    for name, saved in tensors.items():
+        view = net.layout.view(rows, name)
+        discrete_head = method.schedule == "discrete" and name.startswith("head.")
+        size = view[own, own].numel() if discrete_head else view.numel()
+        if saved.numel() != size:
+            raise ResultsError(
+                f"{path}: {name} has the shape {tuple(saved.shape)}, not one for {tuple(view.shape)}. "
+                "It belongs to another network."
+            )
+        if discrete_head:
+            view[own, own] = saved.float()
+        else:
+            view.copy_(saved.view(view.shape))
+    return rows.to(net.device)

@@ -1,0 +1,106 @@
+"""`kenyon analyse` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kenyon.experiments import run
+from tests.cli.conftest import Said
+from tests.replicas import write_cifar_100
+
+SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt", "--device", "cpu"]
+QUICK = ["--set", "flatness.directions=1", "--set", "flatness.steps=3"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("trained")
+    run("digits", "ewc,caf-ewc", 1, tasks=2, epochs=1, fwt=False, device="cpu", out=out)
+    return out
+
+
+@pytest.fixture
+def out(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def test_everything_of_everything(kenyon: Callable[..., Said], out: Path) -> None:
+    said = kenyon("analyse", out, *QUICK, "--json")
+    assert said.code == 0, said.err
+    written = json.loads(said.out.splitlines()[-1])["digits"]
+    assert set(written["ewc"]) == {"pertask", "discrepancy", "flatness", "change"}
+    assert set(written["caf-ewc"]) == set(written["ewc"]) | {"diversity", "expertise"}
+    for method, names in written.items():
+        for name, path in names.items():
+            assert Path(path) == out / "digits" / method / "analysis" / f"{name}.json"
+            assert json.loads(Path(path).read_text())["plot"]["kind"]
+            assert Path(path).with_suffix(".png").is_file() and Path(path).with_suffix(".svg").is_file()
+    for name in ("pertask", "discrepancy", "flatness", "change"):
+        assert (out / "digits" / "analysis" / f"{name}.json").is_file()
+        assert (out / "digits" / "analysis" / f"{name}.png").is_file()
+    assert "ewc: flatness, seed 0" in said.err
+    again = kenyon("analyse", out, "--what", "flatness,discrepancy", *QUICK)
+    assert again.code == 0 and "seed 0" not in again.err  # nothing is measured again
+    assert "sharpness" in again.out
+    # Analyses are no results: showing and running go on as before.
+    assert kenyon("show", out).code == 0
+
+
+def test_some_of_some(kenyon: Callable[..., Said], out: Path) -> None:
+    said = kenyon("analyse", out, "--what", "pertask,expertise", "--method", "caf-ewc", "--benchmark", "digits")
+    assert said.code == 0, said.err
+    assert not (out / "digits" / "ewc" / "analysis").exists() and not (out / "digits" / "analysis").exists()
+    assert (out / "digits" / "caf-ewc" / "analysis" / "expertise.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--what", "flatnes"], "Did you mean flatness"),
+        (["--what", ","], "names no analysis"),
+        (["--method", "caf"], "caf-ewc"),
+        (["--benchmark", "omniglot"], "no results of omniglot"),
+        (["--what", "diversity", "--method", "ewc"], "it has one learner"),
+        (["--what", "gradcam"], "no convolution"),
+        (["--set", "flatness.steps"], "ANALYSIS.NAME=VALUE"),
+        (["--set", "flatness.step=3"], "Did you mean steps"),
+        (["--set", "flatness.steps=three"], "a whole number"),
+        (["--set", "flatness.steps=4"], "odd number"),
+        (["--set", "change.steps=4"], "setting of change"),
+        (["--what", "pertask", "--set", "flatness.steps=3"], "among those asked for"),
+    ],
+)
+def test_what_is_wrong_is_told(kenyon: Callable[..., Said], out: Path, words: list[str], told: str) -> None:
+    said = kenyon("analyse", out, *words)
+    assert said.code == 1 and told in said.err, said.err
+
+
+def test_missing_weights_and_folders(kenyon: Callable[..., Said], out: Path) -> None:
+    (out / "digits/ewc/weights-0.safetensors").unlink()
+    said = kenyon("analyse", out, "--what", "flatness")
+    assert said.code == 1 and "weights-0.safetensors" in said.err and "kenyon run digits --method ewc" in said.err
+    assert "nothing at" in kenyon("analyse", out / "nowhere").err
+
+
+def test_grad_cam_of_pictures(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    write_cifar_100(tmp_path / "data", per_class_train=3, per_class_test=1)
+    words = ["--data", tmp_path / "data", "--set", "width=2"]
+    said = kenyon("run", "s-cifar-100", "-m", "ewc,mcl-ewc", "--seeds", 1, *SMALL, "--out", tmp_path / "out", *words)
+    assert said.code == 0, said.err
+    said = kenyon(
+        "analyse", tmp_path / "out", "--what", "gradcam", "--data", tmp_path / "data", "--set", "gradcam.images=3"
+    )
+    assert said.code == 0, said.err
+    folder = tmp_path / "out/s-cifar-100"
+    own = json.loads((folder / "mcl-ewc/analysis/gradcam.json").read_text())
+    assert own["plot"]["rows"] == ["image", "together", *(f"learner {k}" for k in range(1, 6))]
+    assert len(own["plot"]["cells"][0]) == 3 and len(own["runs"][0]["own_maps"]) == 5
+    both = json.loads((folder / "analysis/gradcam.json").read_text())["plot"]
+    assert both["rows"] == ["image", "ewc", "mcl-ewc"] and both["kind"] == "images"
+    assert (folder / "analysis/gradcam.png").read_bytes().startswith(b"\x89PNG")
