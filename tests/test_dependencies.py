@@ -37,6 +37,7 @@ ALLOWED = {
     "optimiser": {"passes", "forces"},
     "threads": set(),
     "metrics": {"errors"},
+    "views": set(),
     "data": BASE,
     "streams": BASE | {"data"},
     "nets": BASE,
@@ -52,14 +53,15 @@ ALLOWED = {
     "methods": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
-    "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
+    "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
-    "report": BASE | {"methods", "metrics", "experiments", "bench", "theory"},
-    "cli": DATA | {"methods", "metrics", "train", "experiments", "analysis", "bench", "report"},
+    "report": BASE | {"methods", "metrics", "experiments", "bench", "theory", "views"},
+    "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "theory", "views", "report"},
+    "cli": DATA | {"methods", "metrics", "train", "experiments", "analysis", "bench", "views", "report", "reproduce"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report"},
+    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report", "reproduce"},
 }
 
 

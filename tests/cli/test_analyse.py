@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_everything_of_everything(kenyon: Callable[..., Said], out: Path) -> Non
     for method, names in written.items():
         for name, path in names.items():
             assert Path(path) == out / "digits" / method / "analysis" / f"{name}.json"
-            assert json.loads(Path(path).read_text())["plot"]["kind"]
+            assert json.loads(Path(path).read_text())["view"]["kind"]
             assert Path(path).with_suffix(".png").is_file() and Path(path).with_suffix(".svg").is_file()
     for name in ("pertask", "discrepancy", "flatness", "change"):
         assert (out / "digits" / "analysis" / f"{name}.json").is_file()
@@ -99,8 +100,12 @@ def test_grad_cam_of_pictures(kenyon: Callable[..., Said], tmp_path: Path) -> No
     assert said.code == 0, said.err
     folder = tmp_path / "out/s-cifar-100"
     own = json.loads((folder / "mcl-ewc/analysis/gradcam.json").read_text())
-    assert own["plot"]["rows"] == ["image", "together", *(f"learner {k}" for k in range(1, 6))]
-    assert len(own["plot"]["cells"][0]) == 3 and len(own["runs"][0]["own_maps"]) == 5
-    both = json.loads((folder / "analysis/gradcam.json").read_text())["plot"]
-    assert both["rows"] == ["image", "ewc", "mcl-ewc"] and both["kind"] == "images"
+    assert _rows(own["view"]) == ["image", "together", *(f"learner {k}" for k in range(1, 6))]
+    assert own["view"]["across"] == 3 and len(own["runs"][0]["own_maps"]) == 5
+    both = json.loads((folder / "analysis/gradcam.json").read_text())["view"]
+    assert _rows(both) == ["image", "ewc", "mcl-ewc"] and both["kind"] == "images"
     assert (folder / "analysis/gradcam.png").read_bytes().startswith(b"\x89PNG")
+
+
+def _rows(view: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(picture["alt"].partition(":")[0] for picture in view["data"]))

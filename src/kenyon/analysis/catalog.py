@@ -19,13 +19,13 @@ from kenyon.analysis.gradcam import GradCamSettings, find_layer, grad_cam
 from kenyon.analysis.model import Model
 from kenyon.analysis.overlay import as_text, picture
 from kenyon.analysis.pertask import per_task
-from kenyon.analysis.plot import Plot
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result, Run
 from kenyon.methods import find_method
 from kenyon.metrics import average_accuracy
 from kenyon.streams import Source
+from kenyon.views import View
 
 Values = dict[str, Any]  # what was measured of a run, ready for JSON
 
@@ -55,8 +55,8 @@ class Analysis:
     name: str
     about: str
     measure: Callable[[Case, Any], Values]
-    plot: Callable[[str, Sequence[Values]], Plot]  # (label, runs in the order of their seeds)
-    compare: Callable[[str, Mapping[str, Sequence[Values]]], Plot] | None  # (benchmark, by label)
+    view: Callable[[str, Sequence[Values]], View]  # (label, runs in the order of their seeds)
+    compare: Callable[[str, Mapping[str, Sequence[Values]]], View] | None  # (benchmark, by label)
     why_not: Callable[[Result], str | None] = lambda result: None  # what a result lacks for it
     settings: Any = field(default_factory=NoSettings)
     scalars: tuple[str, ...] = ()  # values that are one number a run

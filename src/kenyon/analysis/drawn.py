@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from kenyon.analysis.overlay import as_text, from_text, overlay
-from kenyon.analysis.plot import Plot, bar, bars, heatmap, images, line, lines, scatter, standard_error
-from kenyon.metrics import Array
+from kenyon.metrics import Array, Summary
+from kenyon.views import Bar, Series, View, bars, heatmap, images, lines, scatter
 
 Runs = Sequence[dict[str, Any]]  # what was measured of every run, with its seed
 Compared = Mapping[str, Runs]  # by label
@@ -35,12 +35,18 @@ def _count(runs: Runs) -> str:
     return "1 run" if len(runs) == 1 else f"mean of {len(runs)} runs"
 
 
-def _mean_line(name: str, x: Sequence[float] | Array, each: Array) -> Plot:
+def _mean_line(name: str, x: Sequence[float], each: Array) -> Series:
     """The mean over runs (first axis) and its standard error."""
-    return line(name, x, each.mean(0), standard_error(each) if len(each) > 1 else None)
+    return Series(name, x, each.mean(0), each.std(0, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else None)
 
 
-def pertask(label: str, runs: Runs) -> Plot:
+def _bar(name: str, values: Sequence[float]) -> Bar:
+    """The mean of some runs, their standard error where there are several, and every run."""
+    found = Summary.of(list(values))
+    return Bar(name, np.nan) if found is None else Bar(name, found.mean, found.sem, found.runs)
+
+
+def pertask(label: str, runs: Runs) -> View:
     final = _stacked(runs, "final")
     series = [_mean_line("in the end", _places(final.shape[1]), final)]
     if all(run["learned"] is not None for run in runs):
@@ -49,7 +55,7 @@ def pertask(label: str, runs: Runs) -> Plot:
     return lines(title, "task, in the order of learning", "accuracy (%)", series, "Bands: standard error over runs.")
 
 
-def pertask_compared(benchmark: str, results: Compared) -> Plot:
+def pertask_compared(benchmark: str, results: Compared) -> View:
     series = []
     for label, runs in results.items():
         final = _stacked(runs, "final")
@@ -58,7 +64,7 @@ def pertask_compared(benchmark: str, results: Compared) -> Plot:
     return lines(title, "task, in the order of learning", "accuracy (%)", series, "Bands: standard error over runs.")
 
 
-def diversity(label: str, runs: Runs) -> Plot:
+def diversity(label: str, runs: Runs) -> View:
     cosine, euclidean = _stacked(runs, "cosine"), _stacked(runs, "euclidean")
     x = _places(cosine.shape[1])
     series = [_mean_line("Euc", x, euclidean), _mean_line("Cos", x, cosine)]
@@ -67,16 +73,17 @@ def diversity(label: str, runs: Runs) -> Plot:
     return lines(title, "task, in the order of learning", "distance between predictions", series, note)
 
 
-def diversity_compared(benchmark: str, results: Compared) -> Plot:
-    series = [
-        bar(short, [[run[name] for run in runs] for runs in results.values()])
+def diversity_compared(benchmark: str, results: Compared) -> View:
+    found = [
+        _bar(f"{label}, {short}" if len(results) > 1 else short, [run[name] for run in runs])
         for short, name in (("Cos", "mean_cosine"), ("Euc", "mean_euclidean"))
+        for label, runs in results.items()
     ]
     title = f"{benchmark}: diversity of the learners' predictions"
-    return bars(title, "distance between predictions", list(results), series, "Means over tasks; points are runs.")
+    return bars(title, "distance between predictions", found, "Means over tasks; points are runs.")
 
 
-def expertise(label: str, runs: Runs) -> Plot:
+def expertise(label: str, runs: Runs) -> View:
     first = runs[0]
     values = np.array(first["relative"]).T  # learners down
     return heatmap(
@@ -86,13 +93,13 @@ def expertise(label: str, runs: Runs) -> Plot:
         [str(t) for t in _places(values.shape[1])],
         [str(k) for k in _places(len(values))],
         values,
-        unit="accuracy minus the learners' mean (%)",
-        centre=0.0,
-        note="One run: which learner is which means nothing across runs.",
+        "Accuracy minus the learners' mean (%). One run: which learner is which means nothing across runs.",
+        scale="diverging",
+        digits=1,
     )
 
 
-def discrepancy(label: str, runs: Runs) -> Plot:
+def discrepancy(label: str, runs: Runs) -> View:
     sides = np.array(runs[0]["sides"])
     errors = _stacked(runs, "error").mean(0)
     T = sides.shape[1]
@@ -107,27 +114,27 @@ def discrepancy(label: str, runs: Runs) -> Plot:
         values[one, other] = values[other, one] = error
     names = [str(t) for t in _places(T)]
     order = "task, in the order of learning"
-    return heatmap(title, order, order, names, names, values, unit="cross-entropy (nats)", note=note)
+    return heatmap(title, order, order, names, names, values, note)
 
 
-def discrepancy_compared(benchmark: str, results: Compared) -> Plot:
-    series = [bar("test error", [[run["mean_error"] for run in runs] for runs in results.values()])]
+def discrepancy_compared(benchmark: str, results: Compared) -> View:
+    found = [_bar(label, [run["mean_error"] for run in runs]) for label, runs in results.items()]
     title = f"{benchmark}: test error of telling tasks apart by their features"
     note = f"The larger, the more alike are the tasks; {log(2):.3f} is chance. Points are runs."
-    return bars(title, "cross-entropy (nats)", list(results), series, note)
+    return bars(title, "cross-entropy (nats)", found, note, digits=3)
 
 
-def flatness(label: str, runs: Runs) -> Plot:
+def flatness(label: str, runs: Runs) -> View:
     first = runs[0]
     x, each = first["offsets"], np.array(first["losses"], dtype=float)
-    series = [line(f"direction {d + 1}", x, losses, thin=True) for d, losses in enumerate(each)]
-    series.append(line("mean", x, each.mean(0)))
+    series = [Series(f"direction {d + 1}", x, losses, thin=True) for d, losses in enumerate(each)]
+    series.append(Series("mean", x, each.mean(0)))
     title = f"{label}: loss along random directions, seed {first['seed']}"
     note = f"Sharpness (mean of the largest rises) {first['sharpness']:.3g}, worst {first['worst']:.3g}."
     return lines(title, OFFSETS[first["scale"]], "cross-entropy, mean of all tasks", series, note)
 
 
-def flatness_compared(benchmark: str, results: Compared) -> Plot:
+def flatness_compared(benchmark: str, results: Compared) -> View:
     series = []
     for label, runs in results.items():
         each = np.array([np.mean(np.array(run["losses"], dtype=float), axis=0) for run in runs])
@@ -138,26 +145,26 @@ def flatness_compared(benchmark: str, results: Compared) -> Plot:
     return lines(title, OFFSETS[scale], "cross-entropy, mean of all tasks", series, note)
 
 
-def change(label: str, runs: Runs) -> Plot:
+def change(label: str, runs: Runs) -> View:
     return _changes(f"{label}: change of the weights and accuracy", {label: runs})
 
 
-def change_compared(benchmark: str, results: Compared) -> Plot:
+def change_compared(benchmark: str, results: Compared) -> View:
     return _changes(f"{benchmark}: change of the weights and accuracy", results)
 
 
-def _changes(title: str, results: Compared) -> Plot:
+def _changes(title: str, results: Compared) -> View:
     """By the way that was gone, where it is known of all runs; else by how far it led."""
     known = all(run["total"] is not None for runs in results.values() for run in runs)
     name = "total" if known else "displacement"
     axis = "total change, sum over tasks of |θ(t) - θ(t-1)|" if known else "displacement |θ(T) - θ(0)|"
     series = [
-        {
-            "name": label,
-            "x": [run[name] for run in runs],
-            "y": [run["accuracy"] for run in runs],
-            "labels": [f"seed {run['seed']}" for run in runs],
-        }
+        Series(
+            label,
+            [run[name] for run in runs],
+            [run["accuracy"] for run in runs],
+            labels=[f"seed {run['seed']}" for run in runs],
+        )
         for label, runs in results.items()
     ]
     note = "Weights that all tasks share. Each point is a run." + (
@@ -166,32 +173,40 @@ def _changes(title: str, results: Compared) -> Plot:
     return scatter(title, axis, "average accuracy of all tasks (%)", series, note)
 
 
-def gradcam(label: str, runs: Runs) -> Plot:
+def gradcam(label: str, runs: Runs) -> View:
     first = runs[0]
     several = first["own_maps"]
     maps = {"together" if several else "network": first["maps"]}
     maps |= {f"learner {k + 1}": own for k, own in enumerate(several)}
     rows = {"image": first["images"]} | {name: _overlays(first, each) for name, each in maps.items()}
     title = f"{label}: Grad-CAM at {first['layer']}, seed {first['seed']}"
-    note = f"Task: {first['task']}. In brackets: what the network says instead."
-    columns = [_said(label, said) for label, said in zip(first["labels"], first["predictions"], strict=True)]
-    return images(title, columns, list(rows), list(rows.values()), note)
+    said = [_said(*pair) for pair in zip(first["labels"], first["predictions"], strict=True)]
+    return _grid(title, rows, said, f"Task: {first['task']}. In brackets, what the network says where it is wrong.")
 
 
-def gradcam_compared(benchmark: str, results: Compared) -> Plot:
+def gradcam_compared(benchmark: str, results: Compared) -> View:
     """The first row is the image, then one a result; the same images of the same seed."""
     firsts = {label: runs[0] for label, runs in results.items()}
     one = next(iter(firsts.values()))
     alike = all(a["images"] == b["images"] for a, b in pairwise(firsts.values()))
     shown = firsts if alike else {next(iter(firsts)): one}
     rows = {"image": one["images"]} | {label: _overlays(run, run["maps"]) for label, run in shown.items()}
-    title = f"{benchmark}: Grad-CAM, seed {one['seed']}"
     right = ", ".join(
         f"{label} {sum(a == b for a, b in zip(run['labels'], run['predictions'], strict=True))}"
         for label, run in shown.items()
     )
     note = f"Task: {one['task']}. Right of {len(one['labels'])}: {right}."
-    return images(title, one["labels"], list(rows), list(rows.values()), note)
+    return _grid(f"{benchmark}: Grad-CAM, seed {one['seed']}", rows, one["labels"], note)
+
+
+def _grid(title: str, rows: Mapping[str, Sequence[str]], columns: Sequence[str], note: str) -> View:
+    """Pictures in rows with names: the first row says the columns' names, the first column the rows'."""
+    pictures = []
+    for number, (name, cells) in enumerate(rows.items()):
+        for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
+            caption = column if number == 0 else name if place == 0 else ""
+            pictures.append({"src": f"data:image/png;base64,{cell}", "alt": f"{name}: {column}", "caption": caption})
+    return images(title, pictures, len(columns), note)
 
 
 def _overlays(run: dict[str, Any], maps: Sequence[Any]) -> list[str]:
@@ -200,4 +215,4 @@ def _overlays(run: dict[str, Any], maps: Sequence[Any]) -> list[str]:
 
 
 def _said(label: str, prediction: str) -> str:
-    return label if label == prediction else f"{label}\n({prediction})"
+    return label if label == prediction else f"{label} ({prediction})"

@@ -18,7 +18,6 @@ import torch
 
 from kenyon.analysis.catalog import Analysis, Case, Values
 from kenyon.analysis.model import Saved
-from kenyon.analysis.plot import Plot, numbers
 from kenyon.errors import ResultsError
 from kenyon.experiments.config import Config
 from kenyon.experiments.harvest import origin_here
@@ -29,6 +28,7 @@ from kenyon.metrics import Summary
 from kenyon.nets import Net
 from kenyon.streams import Source
 from kenyon.train.state import write_atomically
+from kenyon.views import View, numbers
 
 FORMAT = 1
 
@@ -40,7 +40,7 @@ class Entry:
     path: Path  # of the JSON file
     label: str
     runs: list[Values]  # in the order of seeds, each with its `seed`
-    plot: Plot
+    view: View
     measured: int  # runs that were measured now; the others were there
 
 
@@ -79,7 +79,7 @@ def analyse(
     origins = before.get("origins", [])
     if measured:
         origins = [*_of_others(origins, measured), _origin(measured, net, result)]
-    plot = analysis.plot(result.label, runs)
+    view = analysis.view(result.label, runs)
     body = {
         "format": FORMAT,
         "analysis": analysis.name,
@@ -90,26 +90,26 @@ def analyse(
         **identity,
         "origins": origins,
         "summary": {name: _summary([run[name] for run in runs]) for name in analysis.scalars},
-        "plot": plot,
+        "view": view,
         "runs": runs,
     }
-    if measured or body["plot"] != before.get("plot"):
+    if measured or body["view"] != before.get("view"):
         write(path, body)
-    return Entry(path, result.label, runs, plot, len(measured))
+    return Entry(path, result.label, runs, view, len(measured))
 
 
 def compare(
     analysis: Analysis, benchmark: str, entries: Mapping[str, Entry], folder: Path
-) -> tuple[Path, Plot] | None:
+) -> tuple[Path, View] | None:
     """Several results in one picture, folder/NAME.json; None where there is nothing to compare."""
     if analysis.compare is None or len(entries) < 2:
         return None
-    plot = analysis.compare(benchmark, {label: entry.runs for label, entry in entries.items()})
+    view = analysis.compare(benchmark, {label: entry.runs for label, entry in entries.items()})
     path = folder / f"{analysis.name}.json"
     of = {label: entry.path.relative_to(folder.parent).as_posix() for label, entry in entries.items()}
     body = {"format": FORMAT, "analysis": analysis.name, "about": analysis.about, "benchmark": benchmark, "of": of}
-    write(path, body | {"plot": plot})
-    return path, plot
+    write(path, body | {"view": view})
+    return path, view
 
 
 def write(path: Path, body: dict[str, Any]) -> None:

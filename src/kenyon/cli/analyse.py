@@ -20,10 +20,11 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
-from kenyon.report.plots import draw_plot
+from kenyon.report.plots import draw_views
 from kenyon.report.tables import pm
 from kenyon.streams import Source
 from kenyon.train import choose_device
+from kenyon.views import View
 
 
 def analyse_command(
@@ -68,7 +69,7 @@ def analyse_command(
                     lambda text: told.print(text, highlight=False, markup=False, soft_wrap=True),
                 )
                 entries[label] = entry
-                _draw(entry.path, entry.plot, new=entry.measured > 0)
+                _draw(entry.path, entry.view, new=entry.measured > 0)
                 written.setdefault(name, {}).setdefault(label, {})[analysis] = str(entry.path)
             beside = _common_folder(mine)
             if beside is not None:
@@ -154,10 +155,10 @@ def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:
     return folders.pop() / "analysis" if len(folders) == 1 else None
 
 
-def _draw(path: Path, plot: dict[str, Any], *, new: bool) -> None:
+def _draw(path: Path, view: View, *, new: bool) -> None:
     picture = path.with_suffix(".png")
     if new or not picture.exists():
-        draw_plot(plot, picture)
+        draw_views([view], picture, suffixes=(".png", ".svg"))
 
 
 def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[str, Entry]) -> None:

@@ -299,6 +299,42 @@ def analyse(
     )
 
 
+@app.command(name="reproduce")
+def reproduce_(
+    names: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Argument(help="Figures and tables, such as fig2c table5, or all."),
+    ] = None,
+    scale: Annotated[str, typer.Option("--scale", help="smoke, quick or paper.")] = "smoke",
+    out: Annotated[Path, typer.Option("--out", help="Results folder: runs that it has are used.")] = Path("results"),
+    data: DataDir = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Train what is missing, or say which command would.")
+    ] = True,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Say what there is, what it needs and what it costs.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make figures and tables of the paper: data, pictures, and published beside measured.
+
+    Written to OUT/figures/SCALE/NAME.json, .md, .png, .svg and .pdf.
+    """
+    from kenyon.cli.reproduce import reproduce_command
+
+    reproduce_command(
+        names=names or [],
+        scale=scale,
+        out=out,
+        data=data,
+        device=device,
+        train=train,
+        listing=list_,
+        as_json=json,
+    )
+
+
 @app.command()
 def bench(
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",

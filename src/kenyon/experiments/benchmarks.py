@@ -15,7 +15,7 @@ import torch
 
 from kenyon.errors import ConfigError, KenyonError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
-from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
 from kenyon.streams import SourceSpec, find_source, register
 from kenyon.streams.catalog import Loader
 from kenyon.train.regime import Training
@@ -81,6 +81,13 @@ BENCHMARKS: dict[str, Benchmark] = {
             width=16,
             training=Training(epochs=40, batch=16, rate=1e-2, validation=0.2),
             hyperparameters=HYPERPARAMETERS["digits"],
+        ),
+        Benchmark(
+            "digits-conv",
+            digits_cnn,
+            width=8,
+            training=Training(epochs=20, batch=16, rate=3e-3, validation=0.2),
+            hyperparameters=HYPERPARAMETERS["digits"],  # not chosen for it
         ),
         *(
             Benchmark(name, cifar_cnn, width=32, training=Training(), hyperparameters=HYPERPARAMETERS[name])

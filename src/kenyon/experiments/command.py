@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, configure
 from kenyon.experiments.labels import value_text
 
 
-def command_of(config: Config, seeds: Sequence[int], out: Path | str, *options: str) -> str:
-    """`kenyon run ...` with everything that differs from the published configuration."""
+def command_of(
+    config: Config, seeds: Sequence[int], out: Path | str, *options: str, varied: Mapping[str, Any] | None = None
+) -> str:
+    """`kenyon run ...` with everything that differs from the published configuration.
+
+    `varied`: the values of a point of a grid, given so that its folder is that of the point.
+    """
+    point = varied or {}
     usual = configure(config.benchmark, config.method, overrides=config.hyper)
     words = ["kenyon run", config.benchmark, "--method", config.method, "--seeds", _seeds(seeds)]
     if config.tasks != usual.tasks:
@@ -21,7 +28,9 @@ def command_of(config: Config, seeds: Sequence[int], out: Path | str, *options: 
     for part in ("training", "architecture", "hyper"):
         for name, value in mine[part].items():
             if name not in theirs[part] or theirs[part][name] != value:
-                words += ["--set", f"{name}={value_text(value)}"]
+                words += [] if name in point else ["--set", f"{name}={value_text(value)}"]
+    for name, value in point.items():
+        words += ["--set", f"{name}={value_text(value)},"]
     return " ".join([*words, "--out", str(out), *options])
 
 

@@ -1,6 +1,6 @@
 """Backbones, and fleets of R runs x K learners of them."""
 
-from kenyon.nets.backbones import Backbone, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets.backbones import Backbone, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
@@ -14,6 +14,7 @@ __all__ = [
     "Pictures",
     "alexnet",
     "cifar_cnn",
+    "digits_cnn",
     "digits_mlp",
     "omniglot_cnn",
 ]

@@ -120,3 +120,21 @@ def digits_mlp(width: int, learners: int = 1) -> nn.Module:
             drop2=nn.Dropout(0.5),
         )
     )
+
+
+def digits_cnn(width: int, learners: int = 1) -> nn.Module:
+    """Two convolutions and a dense layer for 1x8x8 images."""
+    nc = width
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(1, nc, 3, padding=1),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(nc, nc, 3, padding=1),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(16 * nc, 64),
+            relu3=nn.ReLU(),
+            drop3=nn.Dropout(0.5),
+        )
+    )

@@ -1,201 +1,233 @@
-"""Pictures of plots that are given as plain data (see kenyon.analysis.plot and docs/analysis.md)."""
+"""Views drawn with matplotlib: one alone, or several on a page."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.errors import ConfigError, ResultsError
+from kenyon.errors import ResultsError
 from kenyon.report.figures import COLOURS, SPARE
+from kenyon.views import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Plot = Mapping[str, Any]
-PLAIN = ("#3b75af", "#c53a32", "#519e3e", "#e8a33d", "#8d69b8", "#84584e")  # of series that are not methods
+PLAIN = ("#3b75af", "#c53a32", "#519e3e", "#e8a33d", "#8d69b8", "#84584e", "#4fa3a5", "#8c8c8c")
+FEW = 25  # points of a line that are marked one by one
+LABELLED = 150  # cells of a heat map that still say their number
+SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def draw_plot(plot: Plot, path: Path) -> Path:
-    """Draw a plot as `path`, a PNG, and the same as SVG beside it."""
+def draw_views(
+    views: Sequence[View], path: Path, *, title: str = "", columns: int = 1, suffixes: Sequence[str] = SUFFIXES
+) -> list[Path]:
+    """Draw views in rows of so many, as PNG, SVG and PDF: files named like `path` with these suffixes."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    if plot["kind"] not in _KINDS:
-        raise ConfigError(f"A plot of kind '{plot['kind']}' cannot be drawn; there are {', '.join(_KINDS)}.")
-    figure = plt.figure(figsize=_size(plot), layout="constrained")
-    _KINDS[plot["kind"]](figure, plot)
-    figure.suptitle(plot["title"], fontsize=11)
-    if plot.get("note"):
-        figure.supxlabel(plot["note"], fontsize=8, color="#555555")
+    rows = [views[start : start + columns] for start in range(0, len(views), columns)]
+    sizes = [[_size(view) for view in row] for row in rows]
+    widths = [max((row[i][0] for row in sizes if i < len(row)), default=4.0) for i in range(min(columns, len(views)))]
+    heights = [max(height for _, height in row) for row in sizes]
+    figure = plt.figure(figsize=(sum(widths), sum(heights) + (0.4 if title else 0.0)), layout="constrained")
+    grid = figure.add_gridspec(len(rows), len(widths), width_ratios=widths, height_ratios=heights)
+    for i, row in enumerate(rows):
+        for j, view in enumerate(row):
+            part = figure.add_subfigure(grid[i, j])
+            part.suptitle(view["title"], fontsize=10)
+            if view.get("note"):
+                part.supxlabel(view["note"], fontsize=7, color="#555555")
+            _KINDS[view["kind"]](part, view)
+    if title:
+        figure.suptitle(title, fontsize=13)
+    written = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"))
+        for suffix in suffixes:
+            written.append(path.with_suffix(suffix))
+            figure.savefig(written[-1], dpi=150)
     except OSError as error:
         raise ResultsError(f"Cannot write {path}: {error.strerror}. The numbers themselves are saved.") from error
     finally:
         plt.close(figure)
-    return path
+    return written
 
 
-def _size(plot: Plot) -> tuple[float, float]:
-    if plot["kind"] in ("heatmap", "images"):
-        rows, columns = len(plot["rows"]), len(plot["columns"])
-        if plot["kind"] == "images":
-            return max(4.0, 1.6 + 1.15 * columns), 1.0 + 1.15 * rows
-        return min(12.0, max(5.0, 2.6 + 0.5 * columns)), min(10.0, max(2.8, 1.8 + 0.42 * rows))
-    if plot["kind"] == "table":
-        return 1.6 * len(plot["columns"]), 1.2 + 0.3 * len(plot["rows"])
-    if plot["kind"] == "bars":
-        return max(5.0, 2.0 + 0.9 * len(plot["categories"])), 4.0
-    return 7.0, 4.2
+def _size(view: View) -> tuple[float, float]:
+    kind, data = view["kind"], view["data"]
+    if kind == "heatmap":
+        rows, columns = len(view["rows"]), len(view["columns"])
+        return min(9.0, max(4.4, 2.2 + 0.42 * columns)), min(8.0, max(2.6, 1.7 + 0.36 * rows))
+    if kind == "images":
+        across = view.get("across", 1)
+        return max(4.0, 0.4 + 1.25 * across), 0.8 + 1.45 * -(-len(data) // across)
+    if kind == "table":
+        return max(4.0, 1.5 * len(view["columns"])), 1.0 + 0.28 * len(data)
+    if kind == "bars":
+        return max(3.8, 1.6 + 0.55 * len(data)), 3.6
+    return 4.8, 3.6
 
 
-def _colours(names: list[str]) -> dict[str, str]:
+def colours_of(names: Sequence[str]) -> dict[str, str]:
     """Methods have theirs, points of one method further ones; whatever else there is, a plain set."""
+    methods = {COLOURS[name] for name in names if name in COLOURS}
     taken: set[str] = set()
     spare, other = iter(SPARE * len(names)), iter(PLAIN * len(names))
     found = {}
     for name in names:
-        method = name.partition("[")[0]
-        known = COLOURS.get(method)
+        known = COLOURS.get(name.partition("[")[0])
         if known is not None and known not in taken:
             found[name] = known
         else:
-            found[name] = next(other if known is None else spare)
+            free = (colour for colour in (other if known is None else spare) if colour not in methods)
+            found[name] = next(free, PLAIN[-1])
         taken.add(found[name])
     return found
 
 
-def _floats(values: list[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([np.nan if v is None else v for v in values], dtype=float)
 
 
-def _axes(figure: Figure, plot: Plot) -> Axes:
-    axes = figure.add_subplot()
-    axes.set(xlabel=plot.get("x", ""), ylabel=plot.get("y", ""))
+def _axes(figure: Figure, view: View) -> Axes:
+    axes = figure.subplots()
+    axes.set(xlabel=view.get("x", ""), ylabel=view.get("y", ""))
     axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.25)
+    axes.set_axisbelow(True)
     return axes
 
 
-def _lines(figure: Figure, plot: Plot) -> None:
+def _lines(figure: Figure, view: View) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes = _axes(figure, plot)
-    bold = [s for s in plot["series"] if not s.get("thin")]
-    colours = _colours([s["name"] for s in bold])
-    for series in plot["series"]:
-        x, y = _floats(series["x"]), _floats(series["y"])
-        if series.get("thin"):
+    axes, shown = _axes(figure, view), [one for one in view["data"] if not one.get("thin")]
+    colours = colours_of([one["name"] for one in shown])
+    for one in view["data"]:
+        x, y = _floats(one["x"]), _floats(one["y"])
+        if one.get("thin"):
             axes.plot(x, y, color="#8c8c8c", alpha=0.6, linewidth=0.9)
             continue
-        colour = colours[series["name"]]
-        few = len(x) <= 25
-        axes.plot(x, y, color=colour, label=series["name"], marker="o" if few else None, markersize=3.5)
-        if "error" in series:
-            error = _floats(series["error"])
+        colour, style = colours[one["name"]], "--" if one.get("dashed") else "-"
+        marker = "o" if len(x) <= FEW else None
+        axes.plot(x, y, style, color=colour, label=one["name"], marker=marker, markersize=3.5)
+        if "error" in one:
+            error = np.nan_to_num(_floats(one["error"]))
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
-    if all(float(v).is_integer() for s in plot["series"] for v in s["x"]):
+    if all(float(v).is_integer() for one in view["data"] for v in one["x"]):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(plot["series"]) > 1:
-        axes.legend(frameon=False, fontsize=9)
+    if len(shown) > 1:
+        axes.legend(frameon=False, fontsize=8)
 
 
-def _scatter(figure: Figure, plot: Plot) -> None:
-    axes = _axes(figure, plot)
-    colours = _colours([s["name"] for s in plot["series"]])
-    for series in plot["series"]:
-        axes.scatter(
-            _floats(series["x"]),
-            _floats(series["y"]),
-            s=42,
-            color=colours[series["name"]],
-            edgecolor="black",
-            linewidth=0.6,
-            label=series["name"],
-        )
-    axes.margins(0.08)
-    axes.legend(frameon=False, fontsize=9)
+def _scatter(figure: Figure, view: View) -> None:
+    axes = _axes(figure, view)
+    colours = colours_of([one["name"] for one in view["data"]])
+    for one in view["data"]:
+        x, y, colour = _floats(one["x"]), _floats(one["y"]), colours[one["name"]]
+        across, along = (_errors(one.get(name, [0.0] * len(x))) for name in ("x_error", "y_error"))
+        if across.any() or along.any():
+            axes.errorbar(x, y, along, across, fmt="none", ecolor=colour, capsize=3, alpha=0.7)
+        axes.scatter(x, y, s=42, color=colour, edgecolor="black", linewidth=0.6, label=one["name"], zorder=3)
+    axes.margins(0.12)
+    axes.legend(frameon=False, fontsize=8)
 
 
-def _heatmap(figure: Figure, plot: Plot) -> None:
-    axes = figure.add_subplot()
-    values = np.array([_floats(row) for row in plot["values"]])
-    there = values[np.isfinite(values)]
-    limits: dict[str, Any] = {"cmap": "viridis"}
-    if "centre" in plot:
-        far = float(np.abs(there - plot["centre"]).max(initial=1e-9))
-        limits = {"cmap": "RdBu_r", "vmin": plot["centre"] - far, "vmax": plot["centre"] + far}
+def _errors(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.nan_to_num(_floats(values))
+
+
+def _heatmap(figure: Figure, view: View) -> None:
+    axes, frames = figure.subplots(), view["data"]
+    rows = frames[0]["data"] if isinstance(frames[0], dict) else frames
+    values = np.array([_floats(row) for row in rows])
+    diverging = view.get("scale") == "diverging"
+    limits: dict[str, Any] = {"cmap": "RdBu_r" if diverging else "viridis"}
+    if "range" in view:
+        limits |= {"vmin": view["range"][0], "vmax": view["range"][1]}
+    elif diverging:
+        far = float(np.abs(values[np.isfinite(values)]).max(initial=1e-9))
+        limits |= {"vmin": -far, "vmax": far}
     picture = axes.imshow(values, aspect="auto", **limits)
-    axes.set(xlabel=plot["x"], ylabel=plot["y"])
-    axes.set_xticks(range(len(plot["columns"])), plot["columns"])
-    axes.set_yticks(range(len(plot["rows"])), plot["rows"])
-    figure.colorbar(picture, ax=axes, label=plot["unit"])
-    if values.size > 150:
+    axes.set(xlabel=view["x"], ylabel=view["y"])
+    axes.set_xticks(range(len(view["columns"])), view["columns"], fontsize=8)
+    axes.set_yticks(range(len(view["rows"])), view["rows"], fontsize=8)
+    figure.colorbar(picture, ax=axes)
+    if values.size > LABELLED:
         return
     for row, column in np.ndindex(values.shape):
         if np.isfinite(values[row, column]):
             red, green, blue, _ = picture.cmap(picture.norm(values[row, column]))
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
-            text = f"{values[row, column]:.1f}" if "centre" in plot else f"{values[row, column]:.2f}"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black")
+            text, colour = f"{values[row, column]:.{view.get('digits', 2)}f}", "white" if dark else "black"
+            axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
 
 
-def _bars(figure: Figure, plot: Plot) -> None:
-    axes = _axes(figure, plot)
-    series, categories = plot["series"], plot["categories"]
-    alone = len(series) == 1
-    by_category, by_series = _colours(categories), _colours([s["name"] for s in series])
-    width = 0.7 / len(series)
-    for number, one in enumerate(series):
-        places = np.arange(len(categories)) + (number - (len(series) - 1) / 2) * width
-        colours = [by_category[c] if alone else by_series[one["name"]] for c in categories]
-        error = _floats(one["error"]) if "error" in one else None
-        error = None if error is None or np.isnan(error).all() else np.nan_to_num(error)
-        axes.bar(places, _floats(one["values"]), width * 0.92, yerr=error, color=colours, capsize=3, alpha=0.85)
-        for place, points in zip(places, one.get("points", []), strict=False):
-            spread = np.linspace(-0.25, 0.25, len(points)) * width if len(points) > 1 else np.zeros(1)
-            axes.scatter(place + spread, points, s=12, color="white", edgecolor="black", linewidth=0.6, zorder=3)
-    if not alone:
-        from matplotlib.patches import Patch
+def _bars(figure: Figure, view: View) -> None:
+    axes = _axes(figure, {**view, "x": "", "y": view["x"]})
+    names, values = [one["name"] for one in view["data"]], _floats([one["value"] for one in view["data"]])
+    errors, colours = _errors([one.get("error") for one in view["data"]]), colours_of(names)
+    axes.bar(range(len(names)), values, 0.7, color=[colours[n] for n in names], alpha=0.85)
+    some = errors > 0
+    axes.errorbar(np.flatnonzero(some), values[some], errors[some], fmt="none", ecolor="black", capsize=3)
+    for place, one in enumerate(view["data"]):
+        points = _floats(one.get("points", []))
+        spread = np.linspace(-0.2, 0.2, len(points)) if len(points) > 1 else np.zeros(len(points))
+        axes.scatter(place + spread, points, s=10, color="white", edgecolor="black", linewidth=0.6, zorder=3)
+        if one.get("reference") is not None:
+            axes.plot([place - 0.42, place + 0.42], [one["reference"]] * 2, color="black", linewidth=1.6, zorder=4)
+    if view.get("reference_name") and any(one.get("reference") is not None for one in view["data"]):
+        from matplotlib.lines import Line2D
 
-        axes.legend(handles=[Patch(color=by_series[s["name"]], label=s["name"]) for s in series], frameon=False)
-    axes.set_xticks(range(len(categories)), categories, rotation=30, ha="right")
+        handle = Line2D([], [], color="black", linewidth=1.6, label=view["reference_name"])
+        axes.legend(handles=[handle], frameon=False, fontsize=8)
+    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
+    _zoom(axes, view["data"])
 
 
-def _images(figure: Figure, plot: Plot) -> None:
+def _zoom(axes: Axes, data: Sequence[dict[str, Any]]) -> None:
+    """Bars that are much alike are cut at the bottom, or the top where they hang, so that differences show."""
+    seen = [v for one in data for v in (one["value"], one.get("reference"), *one.get("points", [])) if v is not None]
+    if not seen or min(seen) * max(seen) <= 0:
+        return
+    low, high = min(map(abs, seen)), max(map(abs, seen))
+    if low > 0.5 * high:
+        edge = max(0.0, low - 0.5 * (high - low) - 0.05 * high)
+        axes.set_ylim(**({"bottom": edge} if seen[0] > 0 else {"top": -edge}))
+
+
+def _images(figure: Figure, view: View) -> None:
     from matplotlib.image import imread
 
-    grid = figure.subplots(len(plot["rows"]), len(plot["columns"]), squeeze=False)
-    for name, cells, across in zip(plot["rows"], plot["cells"], grid, strict=True):
-        for cell, axes in zip(cells, across, strict=True):
-            axes.imshow(imread(io.BytesIO(base64.b64decode(cell))), interpolation="nearest")
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.spines[:].set_visible(False)
-        across[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9)
-    for name, axes in zip(plot["columns"], grid[0], strict=True):
-        axes.set_title(name, fontsize=8)
+    across = view.get("across", 1)
+    grid = figure.subplots(-(-len(view["data"]) // across), across, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    for one, axes in zip(view["data"], grid.flat, strict=False):
+        axes.imshow(imread(io.BytesIO(base64.b64decode(one["src"].partition(",")[2]))), interpolation="nearest")
+        axes.set_title(one.get("caption", ""), fontsize=7)
 
 
-def _table(figure: Figure, plot: Plot) -> None:
-    axes = figure.add_subplot()
+def _table(figure: Figure, view: View) -> None:
+    axes, digits = figure.subplots(), view.get("digits", 2)
     axes.set_axis_off()
     shown = [
-        ["-" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row] for row in plot["rows"]
+        ["-" if v is None else f"{v:.{digits}f}" if isinstance(v, float) else str(v) for v in row]
+        for row in view["data"]
     ]
-    axes.table(cellText=shown, colLabels=plot["columns"], loc="center", edges="horizontal").scale(1, 1.3)
+    if shown:
+        axes.table(cellText=shown, colLabels=view["columns"], loc="center", edges="horizontal").scale(1, 1.3)
 
 
-_KINDS: dict[str, Callable[[Figure, Plot], None]] = {
+_KINDS: dict[str, Callable[[Any, View], None]] = {
     "lines": _lines,
     "scatter": _scatter,
     "heatmap": _heatmap,

@@ -18,6 +18,16 @@ LEARNED_FROM = 5
 @register(class_counts=(2,) * 5, shape=(1, 8, 8))
 def digits(data: Path | None = None) -> Source:
     """Handwritten digits of 8x8 pixels, 5 tasks of 2 digits (0/1, 2/3, ...); comes with scikit-learn."""
+    return _drawings("digits")
+
+
+@register(class_counts=(2,) * 5, shape=(1, 8, 8))
+def digits_conv(data: Path | None = None) -> Source:
+    """The same digits for a small convolutional network, whose maps can be looked at."""
+    return _drawings("digits-conv")
+
+
+def _drawings(name: str) -> Source:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
@@ -29,7 +39,7 @@ def digits(data: Path | None = None) -> Source:
         mine = labels == digit
         rank[mine] = torch.arange(int(mine.sum()))
     return Source(
-        name="digits",
+        name=name,
         images=images,
         labels=labels,
         test=rank % LEARNED_FROM != 0,

@@ -1,0 +1,113 @@
+"""What a reproduction gives: views to look at, numbers beside the published ones, and claims with their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+from pathlib import Path
+from typing import Any, Literal
+
+from kenyon.experiments.results import Result
+from kenyon.metrics import Summary, average_accuracy, backward_transfer, forward_transfer
+from kenyon.views import View
+
+Verdict = Literal["for", "against", "undecided"]
+SURE = 2.0  # standard errors of a difference between which and 0 nothing is decided
+
+MEASURES = {"aac": "average accuracy (%)", "fwt": "forward transfer (%)", "bwt": "backward transfer (%)"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A number of the paper, and ours."""
+
+    what: str
+    measured: Summary
+    published: float | None = None
+
+    @property
+    def difference(self) -> float:
+        return nan if self.published is None else self.measured.mean - self.published
+
+    @property
+    def errors(self) -> float:
+        """The difference in our standard errors."""
+        return self.difference / self.measured.sem if self.measured.sem else nan
+
+    def row(self) -> list[str | float | None]:
+        published = self.published
+        numbers = (
+            self.measured.mean,
+            self.measured.sem,
+            float(len(self.measured.runs)),
+            self.difference,
+            self.errors,
+        )
+        mean, sem, n, difference, errors = (v if isfinite(v) else None for v in numbers)
+        return [self.what, published, mean, sem, n, difference, errors]
+
+
+COLUMNS = ("", "published", "measured", "standard error", "runs", "difference", "in standard errors")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something the paper says, as a difference that should be positive, run by run."""
+
+    text: str
+    difference: Summary
+
+    @property
+    def verdict(self) -> Verdict:
+        mean, sem = self.difference.mean, self.difference.sem
+        if not isfinite(sem) or abs(mean) <= SURE * sem:
+            return "undecided"
+        return "for" if mean > 0 else "against"
+
+    def as_dict(self) -> dict[str, Any]:
+        d = self.difference
+        numbers = {"difference": d.mean, "sem": d.sem if isfinite(d.sem) else None, "runs": list(d.runs)}
+        return {"claim": self.text, "verdict": self.verdict, **numbers}
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    views: Sequence[View]
+    columns: int = 3  # views in a row
+    comparisons: Sequence[Comparison] = ()
+    claims: Sequence[Claim] = ()
+    notes: Sequence[str] = ()
+    draw: Callable[[Path], Path] | None = None  # a picture of its own instead of the views
+
+
+def summary(result: Result, measure: str) -> Summary:
+    found: Summary | None = getattr(result, measure)
+    return found if found is not None else Summary(nan, nan, ())
+
+
+def by_seed(result: Result, measure: str) -> dict[int, float]:
+    """A measure of every complete run."""
+    found = {}
+    for run in result.complete_runs:
+        if measure == "aac":
+            found[run.seed] = average_accuracy(run.matrix)
+        elif measure == "bwt":
+            found[run.seed] = backward_transfer(run.matrix)
+        elif measure == "fwt" and run.seed in result.alone:
+            import numpy as np
+
+            found[run.seed] = forward_transfer(run.matrix, np.array(result.alone[run.seed]))
+    return found
+
+
+def claim(text: str, larger: Result, smaller: Result, measure: str = "aac") -> list[Claim]:
+    """That a measure of one result is larger than of another; nothing where no run has both."""
+    one, other = by_seed(larger, measure), by_seed(smaller, measure)
+    return claimed(text, one, other)
+
+
+def claimed(text: str, larger: dict[int, float], smaller: dict[int, float]) -> list[Claim]:
+    found = Summary.of([larger[seed] - smaller[seed] for seed in larger if seed in smaller])
+    return [] if found is None else [Claim(text, found)]

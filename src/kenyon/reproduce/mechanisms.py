@@ -1,0 +1,82 @@
+"""What makes continual learning better: Fig. 4, Supplementary Fig. 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kenyon.reproduce.analyses import by_seed, compared, measured
+from kenyon.reproduce.figure import Claim, Comparison, Figure, claimed
+from kenyon.reproduce.pieces import of_values
+from kenyon.reproduce.registry import CIFAR, reproduction
+from kenyon.reproduce.scale import Scale
+from kenyon.reproduce.wanted import Found, Place, Variant, Wanted
+
+THREE = (Variant("ewc", called="SCL"), Variant("mcl-ewc", called="MCL"), Variant("caf-ewc", called="CAF"))
+
+
+def _three(every_task: bool = False) -> Callable[[Scale], Sequence[Wanted]]:
+    return lambda scale: [Wanted(b, THREE, every_task=every_task) for b in scale.benchmarks(*CIFAR)]
+
+
+def _figure(found: Found, place: Place, analysis: str, value: str, title: str, claim: str, sign: int) -> Figure:
+    """Views of an analysis, and whether CAF has more (or with sign -1 less) of a value than one learner."""
+    claims: list[Claim] = []
+    comparisons: list[Comparison] = []
+    for benchmark, variants in measured(found, place, analysis).items():
+        each = {name: by_seed(runs, value) for name, runs in variants.items()}
+        signed = {name: {seed: sign * v for seed, v in values.items()} for name, values in each.items()}
+        for name in ("MCL", "CAF"):
+            claims += claimed(f"{benchmark}: {name} {claim} than one learner", signed[name], signed["SCL"])
+        comparisons += [
+            Comparison(f"{benchmark}, {name}: {value.replace('_', ' ')}", of_values(list(values.values())), None)
+            for name, values in each.items()
+        ]
+    return Figure(title, compared(found, place, analysis), 3, comparisons, claims)
+
+
+@reproduction("fig4abc", "how well tasks are told apart in feature space", "6 min", _three())
+def fig4abc(found: Found, place: Place) -> Figure:
+    title = "Discrepancy of task distributions in feature space"
+    return _figure(found, place, "discrepancy", "mean_error", title, "has a larger discrimination error", 1)
+
+
+@reproduction("fig4def", "the loss around the solution, along random directions", "6 min", _three())
+def fig4def(found: Found, place: Place) -> Figure:
+    title = "Flatness of the loss around the solution"
+    return _figure(found, place, "flatness", "sharpness", title, "lies flatter (its loss rises less)", -1)
+
+
+@reproduction("fig4ghi", "how far parameters moved, and the accuracy reached", "6 min", _three(every_task=True))
+def fig4ghi(found: Found, place: Place) -> Figure:
+    runs = [run for b in measured(found, place, "change").values() for some in b.values() for run in some]
+    value = "total" if all(run["total"] is not None for run in runs) else "displacement"
+    return _figure(found, place, "change", value, "Parameter changes and accuracy", "moves its parameters more", 1)
+
+
+def _task_by_task(scale: Scale) -> list[Wanted]:
+    names = {
+        "ewc": "EWC",
+        "ewc-af1": "EWC + AF-1",
+        "mcl-ewc": "MCL",
+        "caf-ewc": "CAF",
+        "joint": "JT",
+        "joint-af1": "JT + Reg (AF-1)",
+        "joint-caf": "JT + Reg (CAF)",
+    }
+    variants = tuple(Variant(method, called=called) for method, called in names.items())
+    return [Wanted(b, variants) for b in scale.benchmarks("s-cifar-100", "r-cifar-100")]
+
+
+@reproduction("s4", "accuracy of every task, learned continually and all at once", "10 min", _task_by_task)
+def s4(found: Found, place: Place) -> Figure:
+    from kenyon.reproduce.figure import claim
+    from kenyon.reproduce.pieces import accuracies
+
+    claims: list[Claim] = []
+    for benchmark, hads in found.items():
+        for name, plain in (("EWC + AF-1", "EWC"), ("CAF", "EWC")):
+            claims += claim(f"{benchmark}: continually, {name} beats {plain}", hads[name].result, hads[plain].result)
+        for name in ("JT + Reg (AF-1)", "JT + Reg (CAF)"):
+            said = f"{benchmark}: with all tasks at once, {name} does not beat JT"
+            claims += claim(said, hads["JT"].result, hads[name].result)
+    return Figure("Accuracy of every task", compared(found, place, "pertask"), 2, accuracies(found), claims)
