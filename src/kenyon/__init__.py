@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kenyon.experiments import Result, run
     from kenyon.methods import Method
     from kenyon.nets import Net
+    from kenyon.report import report
     from kenyon.streams import Source, Stream, Task
     from kenyon.train import Trainer, Training
 
@@ -32,6 +33,7 @@ __all__ = [
     "Trainer",
     "Training",
     "__version__",
+    "report",
     "run",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "Task": "kenyon.streams",
     "Trainer": "kenyon.train",
     "Training": "kenyon.train",
+    "report": "kenyon.report",
     "run": "kenyon.experiments",
 }
 
