@@ -53,7 +53,7 @@ ALLOWED = {
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
-    "report": BASE | {"methods", "metrics", "experiments", "bench"},
+    "report": BASE | {"methods", "metrics", "train", "experiments", "bench"},
     "cli": DATA | {"methods", "metrics", "train", "experiments", "bench", "report"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.

@@ -114,8 +114,9 @@ class Browser:
         return box[0] + dx * box[2], box[1] + dy * box[3]
 
     def picture(self, path: Path, **clip: float) -> None:
-        whole = {"clip": {**clip, "scale": 1}} if clip else {}
-        data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, **whole)["data"]
+        """Of what is seen, or of a part of the whole page: x, y, width, height."""
+        part = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
+        data = self.call("Page.captureScreenshot", format="png", **part)["data"]
         path.write_bytes(base64.b64decode(data))
 
 

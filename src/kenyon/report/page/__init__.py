@@ -34,6 +34,7 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
     if target.is_dir():
         target = target / "report.html"
     groups = collect(source, apart=apart)
-    page = document(groups, source.resolve().name).encode()
+    folder = source if source.is_dir() else source.parent
+    page = document(groups, folder.resolve().name or "results").encode()
     write_atomically(target, page)
     return Written(target, len(page), sum(len(g.entries) for g in groups), len(groups))

@@ -22,12 +22,14 @@ function drawBars(view, box, width) {
     const end = x(one.value);
     if (dots) svg("line", { x1: from, x2: to, y1: middle, y2: middle, class: "track" }, group);
     else svg("rect", { x: Math.min(x(0), end), width: Math.abs(end - x(0)), y: middle - 7, height: 14, class: `bar ${style[0]}` }, group);
-    for (const value of one.points || []) if (value !== null) svg("circle", { cx: x(value), cy: middle, r: 2.5, class: `point ${style[0]}` }, group);
+    const single = dots ? `point ${style[0]}` : "point on-bar";
+    for (const value of one.points || []) if (value !== null) svg("circle", { cx: x(value), cy: middle, r: 2.5, class: single }, group);
     if (one.error) svg("line", { x1: x(one.value - one.error), x2: x(one.value + one.error), y1: middle, y2: middle, class: dots ? `error thick ${style[0]}` : "error ink" }, group);
     if (dots) mark(group, style, end, middle, 5.5);
     const lines = [one.name, `${view.x}: ${told[row]}`];
     if (one.reference !== null && one.reference !== undefined) {
-      svg("path", { d: SHAPES.diamond(5), transform: `translate(${x(one.reference)},${middle})`, class: "reference" }, group);
+      const at = x(one.reference);
+      group.prepend(svg("line", { x1: at, x2: at, y1: middle - 10, y2: middle + 10, class: "reference" }, group));
       lines.push(`${view.reference_name || "reference"}: ${shown(one.reference, view.digits)}`);
     }
     if (one.points?.length) lines.push(`single: ${one.points.map((v) => shown(v, view.digits)).join(", ")}`);

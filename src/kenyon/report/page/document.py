@@ -117,7 +117,7 @@ def _overview(
     views = [figures.figure(checked(standing(g)), "overview") for g in groups if g.drawn()]
     note = (
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
-        "Small marks: runs. Hollow diamonds: published."
+        "Small marks: runs. Upright lines: published."
     )
     return tag(
         "section",
@@ -141,15 +141,35 @@ def _benchmark(
     if best is not None and len(group.shown) > 1:
         aac = tag("a", f"{pm(best.result.aac)} %", href=f"#{origins[best.label]}")
         winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
+    titles = [*(s.title for s in sections), "Origin"]
+    places = [figures.ids.new(place, title) for title in titles]
     return tag(
         "section",
         tag("h2", group.benchmark, id=f"{place}-title"),
         tag("p", facts, winner, class_="lede"),
+        _within(group, [*zip(titles, places, strict=True)]),
         summary_table(group, origins),
-        [figures.section(_checked(s), place) for s in sections],
-        tag("section", tag("h3", "Origin"), [origin(e, origins[e.label]) for e in group.entries], class_="part"),
+        [figures.section(_checked(s), p) for s, p in zip(sections, places, strict=False)],
+        _origins(group, origins, places[-1]),
         id=place,
         class_="benchmark",
+        aria_labelledby=f"{place}-title",
+    )
+
+
+def _within(group: Group, places: Sequence[tuple[str, str]]) -> Markup:
+    links = [tag("li", tag("a", title, href=f"#{place}")) for title, place in places]
+    return tag("nav", tag("ul", links), aria_label=f"Parts of {group.benchmark}", class_="within")
+
+
+def _origins(group: Group, origins: dict[str, str], place: str) -> Markup:
+    return tag(
+        "section",
+        tag("h3", "Origin", id=f"{place}-title"),
+        tag("p", "The file, settings, runs and machines behind every number.", class_="note"),
+        [origin(e, origins[e.label]) for e in group.entries],
+        class_="part",
+        id=place,
         aria_labelledby=f"{place}-title",
     )
 

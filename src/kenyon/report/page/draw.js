@@ -26,7 +26,7 @@ function shown(value, digits) {
 
 function withError(value, error, digits) {
   const known = value !== null && error !== null && error !== undefined;
-  return shown(value, digits) + (known ? ` ± ${shown(error, digits)}` : "");
+  return shown(value, digits) + (known ? `\u00a0±\u00a0${shown(error, digits)}` : "");
 }
 
 function plain(value) { // a number on an axis
@@ -95,13 +95,20 @@ function mark(parent, [colour, shape], x, y, r, kind = "mark") {
   return svg("path", { d: SHAPES[shape](r), transform: `translate(${x.toFixed(1)},${y.toFixed(1)})`, class: `${kind} ${colour}` }, parent);
 }
 
-// Move labels apart so that each has `gap`, as near to their places as that allows.
+// Move labels apart so that each has `gap`: those that crowd become a block about the mean of their places.
 function spread(labels, gap, low, high) {
   labels.sort((a, b) => a.y - b.y);
-  let least = low;
-  for (const l of labels) { l.at = Math.max(l.y, least); least = l.at + gap; }
-  let most = high;
-  for (const l of [...labels].reverse()) { l.at = Math.min(l.at, most); most = l.at - gap; }
+  const blocks = [];
+  for (const label of labels) {
+    let block = { some: [label], at: label.y };
+    while (blocks.length && blocks.at(-1).at + blocks.at(-1).some.length * gap > block.at) {
+      const some = [...blocks.pop().some, ...block.some];
+      const at = some.reduce((sum, l, i) => sum + l.y - i * gap, 0) / some.length;
+      block = { some, at: Math.max(low, Math.min(high - (some.length - 1) * gap, at)) };
+    }
+    blocks.push(block);
+  }
+  for (const block of blocks) block.some.forEach((label, i) => { label.at = block.at + i * gap; });
   return labels;
 }
 
@@ -112,6 +119,35 @@ function nameBeside(drawing, labels, { left, right, low, high, size }) {
     const d = `M${l.x.toFixed(1)},${l.y.toFixed(1)}L${(left - 4).toFixed(1)},${l.at.toFixed(1)}`;
     if (Math.abs(l.at - l.y) > 2 || left - l.x > 14) svg("path", { d, class: `leader ${l.style[0]}` }, group);
     svg("text", { x: left, y: l.at + size * 0.35, "font-size": size }, group, shorten(l.name, right - left, size));
+  }
+}
+
+// A place near each point where its name covers nothing: eight directions, nearer ones first.
+const AROUND = [[1, 0], [-1, 0], [0, -1], [0, 1], [1, -1], [1, 1], [-1, -1], [-1, 1]];
+
+function nameNear(drawing, points, { left, right, top, bottom, size }) {
+  const around = (p, w, h) => ({ l: p.x - w, r: p.x + w, t: p.y - h, b: p.y + h });
+  const taken = points.flatMap((p) => [around(p, 7, 7), around(p, p.w, 2), around(p, 2, p.h)]);
+  const far = (p, box) => Math.hypot(Math.max(box.l - p.x, 0, p.x - box.r), Math.max(box.t - p.y, 0, p.y - box.b));
+  const free = (box) => box.l >= left && box.r <= right && box.t >= top && box.b <= bottom
+    && !taken.some((o) => box.l < o.r && box.r > o.l && box.t < o.b && box.b > o.t);
+  for (const p of points) {
+    const text = shorten(p.name, (right - left) * 0.4, size), w = textWidth(text, size) + 2, h = size + 2;
+    let found = null;
+    search: for (const away of [10, 18, 28, 42, 60, 84, 112, 144]) {
+      for (const [dx, dy] of AROUND) {
+        const x = p.x + dx * away, y = p.y + dy * (dx ? away * 0.7 : away + 4);
+        const box = { l: dx > 0 ? x : dx < 0 ? x - w : x - w / 2, t: y - h / 2 };
+        Object.assign(box, { r: box.l + w, b: box.t + h });
+        const mine = away > 18 || points.every((other) => other === p || far(other, box) > far(p, box));
+        if (mine && free(box)) { found = { box, x, y, away }; break search; } // a name without a line is nearest to its own
+      }
+    }
+    if (!found) continue; // the tip and the table still name it
+    taken.push(found.box);
+    const group = svg("g", { class: "name", "data-row": p.row }, drawing);
+    if (found.away > 18) svg("path", { d: `M${p.x},${p.y}L${found.x},${found.y}`, class: `leader ${p.style[0]}` }, group);
+    svg("text", { x: found.box.l + 1, y: found.box.t + size * 0.9, "font-size": size }, group, text);
   }
 }
 

@@ -59,9 +59,9 @@ class Group:
 
 def collect(path: Path, *, apart: bool = False) -> list[Group]:
     """All results at or below a path, checked and labelled. Refuses what does not belong in one table."""
-    path = path.resolve()
-    above = path.parent if path.is_dir() else path.parent.parent
-    files = [File(name.relative_to(above).as_posix(), Result.load(name), name) for name in result_files(path)]
+    top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
+    found_files = [(name.absolute().relative_to(top).as_posix(), name) for name in result_files(path)]
+    files = [File(shown, Result.load(name), name) for shown, name in found_files]
     for file in files:
         check(file.result, file.name)
     found: dict[str, list[Entry]] = {}

@@ -35,8 +35,7 @@ class Figures:
     def __init__(self, ids: Ids) -> None:
         self.ids, self.views = ids, dict[str, View]()
 
-    def section(self, section: Section, where: str) -> Markup:
-        place = self.ids.new(where, section.title)
+    def section(self, section: Section, place: str) -> Markup:
         figures = [self.figure(view, place) for view in section.views]
         kind = "views small" if section.small else "views"
         return tag(
@@ -105,7 +104,7 @@ def table(caption: str, head: Sequence[Child], rows: Sequence[Sequence[Child]]) 
     """A real table: a caption, names of columns, and the first cell of a row as its name."""
     return tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("div", caption)),
         tag("thead", tag("tr", [tag("th", name, scope="col") for name in head])),
         tag("tbody", [_row(*row) for row in rows]),
     )

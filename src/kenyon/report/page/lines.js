@@ -5,11 +5,11 @@ function drawLines(view, box, width) {
     .sort((a, b) => b.last - a.last);
   const names = Math.max(0, ...series.map((one) => textWidth(one.name, size)));
   const beside = Math.min(names + 26, width * 0.36);
-  const height = Math.max(narrow ? 300 : Math.min(460, width * 0.5), series.length * (size + 4) + 70);
+  const height = Math.max(narrow ? 300 : Math.min(500, Math.max(380, width * 0.5)), series.length * (size + 4) + 70);
   const from = 34, to = width - beside, top = 28, bottom = height - 46;
   const [left, right] = extent(series.flatMap((one) => one.x));
   const reach = series.flatMap((one) => one.y.flatMap((y, i) => (y === null ? [] : [y - (one.error?.[i] ?? 0), y + (one.error?.[i] ?? 0)])));
-  const range = outer(...extent(reach), 5), only = !(right > left);
+  const range = outer(...extent(reach), 8), only = !(right > left);
   const x = scale(only ? [left - 1, left + 1] : [left, right], [from, to - 6]), y = scale(range, [bottom, top]);
   const drawing = canvasFor(box, width, height);
   axisY(drawing, view, y, { count: 5, from, to, low: range[0], high: range[1] });

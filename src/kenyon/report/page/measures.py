@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,6 +12,8 @@ from kenyon.metrics import Array, Summary, average_curve, expertise
 from kenyon.report.page.entries import Entry, Group
 from kenyon.report.page.sections import Section, section
 from kenyon.report.page.views import View
+
+T = TypeVar("T")
 
 
 def number(value: float | None, digits: int = 4) -> float | None:
@@ -37,23 +39,23 @@ def accuracy_over_tasks(group: Group) -> Section | None:
     series = [_curve(e) for e in group.drawn()]
     if not series:
         return None
-    view = {
-        "kind": "lines",
-        "title": "Average accuracy of the tasks learned so far",
-        "x": "tasks learned",
-        "y": "accuracy, %",
-        "data": series,
-    }
+    title = "Average accuracy of the tasks learned so far"
+    near = [one for one, _ in _near([(one, one["y"][-1]) for one in series if one["y"][-1] is not None])]
+    views = [_curves(title, series), *([_curves("The same without the lowest", near)] if near else [])]
     note = "Mean over runs; bands are one standard error. Dashed: all tasks learned at once."
     dashed = any(one.get("dashed") for one in series)
-    return Section("Accuracy over tasks", [view], (note if dashed else note.partition(" Dashed")[0]) + some_of(group))
+    return Section("Accuracy over tasks", views, (note if dashed else note.partition(" Dashed")[0]) + some_of(group))
+
+
+def _curves(title: str, series: list[dict[str, Any]]) -> View:
+    return {"kind": "lines", "title": title, "x": "tasks learned", "y": "accuracy, %", "data": series}
 
 
 def _curve(entry: Entry) -> dict[str, Any]:
     runs = entry.result.accuracy  # (R, phases, T)
-    phases, T = runs.shape[1:]
-    together = phases == 1 and T > 1  # joint training: one number for all tasks
-    places = [1, T] if together else list(range(1, phases + 1))
+    phases, tasks = runs.shape[1:]
+    together = phases == 1 and tasks > 1  # joint training: one number for all tasks
+    places = [1, tasks] if together else list(range(1, phases + 1))
     curves = np.array([[np.mean(m)] * 2 if together else average_curve(m) for m in runs])
     means = [Summary.of(list(column)) for column in curves.T]
     return {
@@ -75,7 +77,7 @@ def plasticity_and_stability(group: Group) -> Section | None:
     if not found:
         return None
     views = [_plasticity("All methods", found)]
-    near = _near(found)
+    near = [point for point, _ in _near([(p, p[2].mean) for p in found])]
     if near:
         views.append(_plasticity("The same without the most forgetful", near))
     note = (
@@ -103,15 +105,14 @@ def _plasticity(title: str, found: list[Point]) -> View:
     return {"kind": "scatter", "title": title, **names, "data": series}
 
 
-def _near(found: list[Point]) -> list[Point]:
-    """Without those below the widest gap of backward transfer, where they are few and press the others together."""
-    ranked = sorted(found, key=lambda p: p[2].mean)
-    values = [p[2].mean for p in ranked]
+def _near(found: list[tuple[T, float]]) -> list[tuple[T, float]]:
+    """Without what is below the widest gap of the values, where that is little and presses the rest together."""
+    values = sorted(value for _, value in found)
     if len(values) < 4:
         return []
     gap = int(np.argmax(np.diff(values))) + 1
     whole, rest = values[-1] - values[0], values[-1] - values[gap]
-    return [p for p in found if p in ranked[gap:]] if gap <= len(values) / 3 and rest < whole / 2 else []
+    return [p for p in found if p[1] >= values[gap]] if gap <= len(values) / 3 and rest < whole / 2 else []
 
 
 @section("accuracy matrices")
@@ -131,26 +132,26 @@ def _matrix(entry: Entry) -> View | None:
     with_numbers = [run for run in result.runs if run.accuracy]
     if not with_numbers:
         return None
-    T = len(with_numbers[0].tasks)
+    tasks = len(with_numbers[0].tasks)
     complete = [run for run in with_numbers if run.complete]
     phases = len((complete or with_numbers)[0].accuracy)
-    phases = phases if complete else T
+    phases = phases if complete else tasks
     frames: list[dict[str, Any]] = []
     if complete:
         frames.append({"name": "mean of the runs", "data": numbers(result.accuracy.mean(0), 2)})
     for run in with_numbers:
         rows = numbers(run.matrix, 2)
-        rows += [[None] * T for _ in range(phases - len(rows))]
-        if len(rows) == phases and len(run.tasks) == T:
+        rows += [[None] * tasks for _ in range(phases - len(rows))]
+        if len(rows) == phases and len(run.tasks) == tasks:
             frames.append({"name": _run_name(run), "data": rows, "columns": _task_names(run)})
-    together = phases == 1 and T > 1
+    together = phases == 1 and tasks > 1
     return {
         "kind": "heatmap",
         "title": entry.label,
         "x": "task tested",
         "y": "tasks learned",
         "rows": ["all"] if together else list(range(1, phases + 1)),
-        "columns": list(range(1, T + 1)),
+        "columns": list(range(1, tasks + 1)),
         "data": frames,
         "range": [0, 100],
         "digits": 1,
@@ -201,14 +202,14 @@ def learners(group: Group) -> list[Section]:
 
 
 def _expertise(entry: Entry, runs: list[Array], limit: float) -> View:
-    T, K = runs[0].shape
+    tasks, K = runs[0].shape
     return {
         "kind": "heatmap",
         "title": entry.label,
         "x": "task",
         "y": "learner",
         "rows": list(range(1, K + 1)),
-        "columns": list(range(1, T + 1)),
+        "columns": list(range(1, tasks + 1)),
         "data": [
             {"name": _run_name(run), "data": numbers(own.T, 2), "columns": _task_names(run)}
             for run, own in zip(entry.result.complete_runs, runs, strict=True)

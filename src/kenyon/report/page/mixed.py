@@ -17,6 +17,7 @@ from kenyon.experiments.labels import point_label, value_text
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import settled
 
+Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
 TOLD = 6  # differences named in the error; the rest are counted
 
 
@@ -53,17 +54,17 @@ def _varied(files: Sequence[File]) -> set[str]:
     return names | {"width"} if "learners" in names else names
 
 
-def _different(files: Sequence[File], varied: set[str]) -> dict[str, list[tuple[str, str]]]:
-    """The settings in which files differ, each with [(value, first file that has it)]."""
+def _different(files: Sequence[File], varied: set[str]) -> Differences:
+    """The settings in which files differ, each with [(value, files that have it)]."""
     settings = [(settled(f.result.config), f.name) for f in files]
     names = sorted({name for values, _ in settings for name in values} - {"method", "benchmark"})
-    found: dict[str, list[tuple[str, str]]] = {}
+    found: Differences = {}
     for name in names:
         if name.rpartition(".")[2] in varied:
             continue
-        values: dict[str, str] = {}
+        values: dict[str, list[str]] = {}
         for setting, file in settings:
-            values.setdefault(_text(setting, name), file)
+            values.setdefault(_text(setting, name), []).append(file)
         if len(values) > 1:
             found[name] = list(values.items())
     return found
@@ -103,8 +104,8 @@ def _label(file: File, differences: dict[str, Any], folder: str | None) -> str:
 
 def _refusal(
     benchmark: str,
-    common: dict[str, list[tuple[str, str]]],
-    own: dict[str, dict[str, list[tuple[str, str]]]],
+    common: Differences,
+    own: dict[str, Differences],
     twice: list[list[File]],
 ) -> ResultsError:
     told = [_told("", name, values) for name, values in common.items()]
@@ -123,5 +124,8 @@ def _refusal(
     )
 
 
-def _told(method: str, name: str, values: list[tuple[str, str]]) -> str:
-    return f"{method}{name} is " + ", ".join(f"{value} in {file}" for value, file in values)
+def _told(method: str, name: str, values: list[tuple[str, list[str]]]) -> str:
+    def where(some: list[str]) -> str:
+        return some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} more"
+
+    return f"{method}{name} is " + ", ".join(f"{value} in {where(some)}" for value, some in values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -68,7 +67,7 @@ def _measured(result: Result, run: Run) -> list[str]:
 
 
 def _fleets(result: Result) -> Markup:
-    head = ["seeds", "seconds", "device", "precision", "versions", "finished (UTC)"]
+    head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
     rows = []
     for fleet in result.fleets:
         beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
@@ -76,14 +75,10 @@ def _fleets(result: Result) -> Markup:
             [
                 ", ".join(map(str, fleet.seeds)),
                 f"{fleet.seconds:,.2f} ({duration(fleet.seconds)}){beside}",
-                _plain(fleet.device),
-                _plain(fleet.precision),
+                fleet.device,
+                fleet.precision,
+                fleet.finished.replace("T", " ").removesuffix("+00:00"),
                 ", ".join(f"{name} {version}" for name, version in fleet.versions.items()),
-                _plain(fleet.finished).replace("T", " ").removesuffix("+00:00"),
             ]
         )
     return table("Where and when", head, rows)
-
-
-def _plain(value: Any) -> str:
-    return str(value)

@@ -6,10 +6,8 @@ function drawScatter(view, box, width) {
     x: one.x[k], y: one.y[k], dx: one.x_error?.[k] ?? null, dy: one.y_error?.[k] ?? null,
   }))).filter((p) => p.x !== null && p.y !== null);
   const named = points.length <= 40;
-  const names = Math.max(0, ...points.map((p) => textWidth(p.name, size)));
-  const beside = named ? Math.min(names + 30, width * 0.36) : 10;
-  const height = Math.max(Math.min(420, Math.max(300, width * 0.62)), named ? points.length * (size + 4) + 70 : 0);
-  const from = 40, to = width - beside, top = 28, bottom = height - 46;
+  const height = Math.min(430, Math.max(320, width * 0.66));
+  const from = 40, to = width - 10, top = 28, bottom = height - 46;
   const spans = (v, e) => points.flatMap((p) => [p[v] - (p[e] ?? 0), p[v] + (p[e] ?? 0)]);
   const across = outer(...extent(spans("x", "dx")), narrow ? 4 : 6), up = outer(...extent(spans("y", "dy")), 5);
   const x = scale(across, [from, to]), y = scale(up, [bottom, top]);
@@ -25,7 +23,8 @@ function drawScatter(view, box, width) {
     const lines = [p.name, `${view.x}: ${withError(p.x, p.dx, view.digits)}`, `${view.y}: ${withError(p.y, p.dy, view.digits)}`];
     return [{ x: a, y: b, lines }];
   });
-  const labels = named ? points.map((p, row) => ({ name: p.name, row, style: p.style, x: x(p.x) + 7, y: y(p.y) })) : [];
-  nameBeside(drawing, labels, { left: to + 16, right: width, low: top, high: bottom, size });
+  const reach = (at, v, e) => (e ? Math.abs(at(v + e) - at(v)) : 0);
+  const labels = points.map((p, row) => ({ name: p.name, row, style: p.style, x: x(p.x), y: y(p.y), w: reach(x, p.x, p.dx), h: reach(y, p.y, p.dy) }));
+  if (named) nameNear(drawing, labels, { left: from, right: width, top: top - 14, bottom: bottom - 2, size });
   return { rows, highlight: highlighter(drawing) };
 }

@@ -113,7 +113,13 @@ def summary_table(group: Group, origins: Mapping[str, str]) -> Markup:
         f"{group.benchmark}: mean ± standard error over runs. Bold with a dot: the best of its column.{stars} "
         "Every number leads to its origin."
     )
-    made = tag("table", tag("caption", caption), tag("thead", tag("tr", head)), tag("tbody", rows), class_="summary")
+    made = tag(
+        "table",
+        tag("caption", tag("div", caption)),
+        tag("thead", tag("tr", head)),
+        tag("tbody", rows),
+        class_="summary",
+    )
     return scrolled(made, f"Summary of {group.benchmark}")
 
 
