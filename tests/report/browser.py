@@ -13,6 +13,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,16 @@ FLAGS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
     *("--hide-scrollbars", "--remote-debugging-pipe"),
 )
+# Puts two descriptors where Chromium expects them, and becomes Chromium.
+MOVE = """
+import fcntl, os, sys
+hears, says = (fcntl.fcntl(int(word), fcntl.F_DUPFD, 10) for word in sys.argv[1:3])
+os.dup2(hears, 3)
+os.dup2(says, 4)
+os.close(hears)
+os.close(says)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38}
 
 
@@ -125,10 +136,9 @@ def chromium(folder: Path) -> Iterator[Browser]:
     """A browser with an empty profile in a folder."""
     assert PROGRAM is not None
     (hears, sends), (answers, says) = os.pipe(), os.pipe()
-    words = [PROGRAM, *FLAGS, f"--user-data-dir={folder}"]
-    shell = ["sh", "-c", f'exec "$@" 3<&{hears} 4>&{says}', "sh", *words]  # the descriptors that Chromium expects
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    program = subprocess.Popen(shell, pass_fds=(hears, says), **quiet)  # type: ignore[call-overload]
+    words = [sys.executable, "-c", MOVE, str(hears), str(says), PROGRAM, *FLAGS, f"--user-data-dir={folder}"]
+    quiet = subprocess.DEVNULL
+    program = subprocess.Popen(words, pass_fds=(hears, says), stdout=quiet, stderr=quiet)
     os.close(hears)
     os.close(says)
     try:

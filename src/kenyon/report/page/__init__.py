@@ -8,13 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kenyon.report.page import analyses, measures
-from kenyon.report.page.document import document
+from kenyon.report.page import measures
+from kenyon.report.page.analyses import analyses
+from kenyon.report.page.document import whole_page
 from kenyon.report.page.entries import Entry, Group, collect
 from kenyon.report.page.sections import SECTIONS, Section, section
 from kenyon.train.state import write_atomically
 
-__all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "analyses", "measures", "section", "write_report"]
+__all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]
+
+section("analyses")(analyses)  # after what Kenyon measures itself
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,6 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
         target = target / "report.html"
     groups = collect(source, apart=apart)
     folder = source if source.is_dir() else source.parent
-    page = document(groups, folder.resolve().name or "results").encode()
+    page = whole_page(groups, folder.resolve().name or "results").encode()
     write_atomically(target, page)
     return Written(target, len(page), sum(len(g.entries) for g in groups), len(groups))

@@ -7,11 +7,10 @@ from typing import Any
 
 from kenyon.errors import ResultsError
 from kenyon.report.page.entries import Entry, Group
-from kenyon.report.page.sections import Section, section
+from kenyon.report.page.sections import Section
 from kenyon.report.page.views import View, ViewError, checked
 
 
-@section("analyses")
 def analyses(group: Group) -> list[Section]:
     found: dict[str, list[View]] = {}
     for entry in group.entries:

@@ -28,7 +28,7 @@ LARGEST = 5_000_000  # bytes of a page
 SCRIPTS = ("draw", "explore", "lines", "scatter", "bars", "heatmap", "tables", "page")
 
 
-def document(groups: Sequence[Group], name: str) -> str:
+def whole_page(groups: Sequence[Group], name: str) -> str:
     """The whole page. Where it would be too large, heat maps keep their first frame only, then images go."""
     sections = {g.benchmark: sections_of(g) for g in groups}
     for lean, left_out in enumerate(("", "the matrices of single runs", "the matrices of single runs, and images")):

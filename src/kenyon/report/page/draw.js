@@ -62,16 +62,21 @@ function extent(numbers) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
+const family = getComputedStyle(document.body).fontFamily;
+
 function textWidth(text, size) {
-  ruler.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
-  return ruler.measureText(text).width;
+  ruler.font = `${size}px ${family}`;
+  return ruler.measureText(text.slice(0, 200)).width;
 }
 
 function shorten(text, room, size) {
-  if (textWidth(text, size) <= room) return text;
-  let end = text.length;
-  while (end > 1 && textWidth(`${text.slice(0, end)}…`, size) > room) end--;
-  return `${text.slice(0, end)}…`;
+  if (text.length <= 200 && textWidth(text, size) <= room) return text;
+  let low = 1, high = Math.min(text.length, 200); // the most characters that fit
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (textWidth(`${text.slice(0, middle)}…`, size) <= room) low = middle; else high = middle - 1;
+  }
+  return `${text.slice(0, low)}…`;
 }
 
 const COLOURS = ["blue", "red", "green", "gold", "purple", "sky", "pink", "brown", "grey"];

@@ -125,18 +125,23 @@ def _check(result: Result) -> None:
         tasks = {len(run.tasks) for run in result.runs if run.seed == seed}
         _need(_numbers(values) and tasks <= {len(values)}, f"alone of seed {seed} is not a number a task")
     for fleet in result.fleets:
-        _need(_list(fleet.seeds, int) and _number(fleet.seconds), "a fleet has no seeds or no seconds")
+        _need(_list(fleet.seeds, int) and _seconds(fleet.seconds), "a fleet has no seeds or no seconds")
         _need(isinstance(fleet.versions, dict), "a fleet has no versions")
         texts = (fleet.device, fleet.precision, fleet.finished, *fleet.versions.values())
         _need(all(isinstance(t, str) for t in texts), "device, precision, date or versions of a fleet are no text")
 
 
 def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    """NaN, not measured, is one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) > 1e15
+
+
+def _seconds(value: Any) -> bool:
+    return _number(value) and value >= 0
 
 
 def _numbers(values: Any) -> bool:

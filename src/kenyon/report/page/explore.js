@@ -2,11 +2,18 @@
 const tip = element("div", { class: "tip", id: "tip", "aria-hidden": "true", hidden: "" }, document.body);
 const said = element("div", { class: "unseen", id: "said", role: "status" }, document.body);
 
-function showTip(lines, x, y) {
+let anchor = null; // gives the point of the window that the tip is about, also after scrolling
+
+function showTip(lines, about) {
   tip.replaceChildren();
   lines.forEach((line, i) => element(i ? "div" : "strong", {}, tip, line));
+  anchor = about;
+  placeTip();
+}
+
+function placeTip() {
   tip.hidden = false;
-  const { width, height } = tip.getBoundingClientRect();
+  const { width, height } = tip.getBoundingClientRect(), [x, y] = anchor();
   const room = document.documentElement.clientWidth;
   tip.style.left = `${Math.max(4, Math.min(room - width - 4, x - width / 2))}px`;
   tip.style.top = `${y - height - 12 > 4 ? y - height - 12 : y + 16}px`;
@@ -14,10 +21,12 @@ function showTip(lines, x, y) {
 
 function hideTip() { tip.hidden = true; }
 
-document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
-document.addEventListener("scroll", () => { if (!document.activeElement?.matches(".chart")) hideTip(); }, { passive: true });
+addEventListener("scroll", () => { if (!tip.hidden) placeTip(); }, { passive: true, capture: true });
 
-// model: rows of points {x, y, w?, h?, lines}; optional nearest(x, y) -> [row, column] and highlight(row or null).
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") hideTip(); });
+
+// model: rows of points {x, y, w?, h?, lines}; optional nearest(x, y) -> [row, column], highlight(row or null),
+// and the reach in pixels of the pointer.
 // Called again after a chart was drawn anew; the place in it is kept.
 function explore(box, view, model) {
   box.model = model;
@@ -36,12 +45,15 @@ function explore(box, view, model) {
     at.column = Math.max(0, Math.min((rows[at.row] || []).length - 1, column));
     const point = (rows[at.row] || [])[at.column];
     if (!point) return;
-    const frame = box.getBoundingClientRect(), w = point.w || 18, h = point.h || 18;
+    const w = point.w || 18, h = point.h || 18;
     if (cursor.parentNode !== box) box.append(cursor);
     cursor.hidden = false;
     cursor.classList.toggle("cell", Boolean(point.w));
     Object.assign(cursor.style, { left: `${point.x - w / 2}px`, top: `${point.y - h / 2}px`, width: `${w}px`, height: `${h}px` });
-    showTip(point.lines, frame.left + point.x, frame.top + point.y - h / 2);
+    showTip(point.lines, () => {
+      const frame = box.getBoundingClientRect();
+      return [frame.left + point.x, frame.top + point.y - h / 2];
+    });
     box.model.highlight?.(at.row);
     if (speak) said.textContent = point.lines.join(", ");
   }
@@ -54,7 +66,7 @@ function explore(box, view, model) {
 
   function hover(event) {
     const frame = box.getBoundingClientRect();
-    const found = (box.model.nearest || nearest)(event.clientX - frame.left, event.clientY - frame.top, box.model.rows);
+    const found = (box.model.nearest || nearest)(event.clientX - frame.left, event.clientY - frame.top, box.model);
     if (found) show(...found, false); else hide();
   }
 
@@ -73,8 +85,8 @@ function explore(box, view, model) {
   });
 }
 
-function nearest(x, y, rows) {
-  let best = null, least = 60 ** 2;
+function nearest(x, y, { rows, reach = 60 }) {
+  let best = null, least = reach ** 2;
   rows.forEach((row, i) => row.forEach((point, j) => {
     const far = (point.x - x) ** 2 + (point.y - y) ** 2;
     if (far < least) { least = far; best = [i, j]; }

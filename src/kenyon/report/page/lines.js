@@ -36,5 +36,5 @@ function drawLines(view, box, width) {
     }));
   });
   nameBeside(drawing, labels, { left: to + 14, right: width, low: top, high: bottom + 8, size });
-  return { rows, highlight: highlighter(drawing) };
+  return { rows, highlight: highlighter(drawing), reach: Infinity };
 }

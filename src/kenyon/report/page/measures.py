@@ -40,7 +40,8 @@ def accuracy_over_tasks(group: Group) -> Section | None:
     if not series:
         return None
     title = "Average accuracy of the tasks learned so far"
-    near = [one for one, _ in _near([(one, one["y"][-1]) for one in series if one["y"][-1] is not None])]
+    lowest = [(one, min(known)) for one in series if (known := [y for y in one["y"] if y is not None])]
+    near = [one for one, _ in _near(lowest)]
     views = [_curves(title, series), *([_curves("The same without the lowest", near)] if near else [])]
     note = "Mean over runs; bands are one standard error. Dashed: all tasks learned at once."
     dashed = any(one.get("dashed") for one in series)

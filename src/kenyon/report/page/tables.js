@@ -44,8 +44,10 @@ function walkable(table) {
 function tipped(event) {
   const place = event.target.closest?.("[data-tip]");
   if (!place) return;
-  const { left, width, top } = place.getBoundingClientRect();
-  showTip([place.textContent.replace(" (best)", ""), ...place.dataset.tip.split("; ")], left + width / 2, top);
+  showTip([place.textContent.replace(" (best)", ""), ...place.dataset.tip.split("; ")], () => {
+    const { left, width, top } = place.getBoundingClientRect();
+    return [left + width / 2, top];
+  });
 }
 
 for (const kind of ["pointerover", "focusin"]) document.addEventListener(kind, tipped);
