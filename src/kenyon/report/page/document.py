@@ -66,7 +66,7 @@ def _page(groups: Sequence[Group], name: str, sections: dict[str, list[Section]]
     parts = [_benchmark(g, sections[g.benchmark], figures, places[g.benchmark], origins[g.benchmark]) for g in groups]
     notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
     labels = {e.label: e.result.method for g in groups for e in g.shown}
-    values = {"styles": styles(labels, ORDER), "views": figures.views}
+    values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
     style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
     early = _asset("theme.js")
     script = f'"use strict";(() => {{\n{script}}})();\n'
@@ -114,7 +114,7 @@ def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Marku
 def _overview(
     groups: Sequence[Group], figures: Figures, places: dict[str, str], origins: dict[str, dict[str, str]]
 ) -> Markup:
-    views = [figures.figure(checked(standing(g)), "overview") for g in groups if g.drawn()]
+    views = [figures.figure(checked(standing(g)), "overview") for g in groups if g.drawn]
     note = (
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
         "Small marks: runs. Upright lines: published."
@@ -139,7 +139,7 @@ def _benchmark(
     facts = f"{' or '.join(map(str, tasks))} {'task' if tasks == [1] else 'tasks'}, {_count(len(seeds), 'seed')}."
     winner = None
     if best is not None and len(group.shown) > 1:
-        aac = tag("a", f"{pm(best.result.aac)} %", href=f"#{origins[best.label]}")
+        aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
         winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
     titles = [*(s.title for s in sections), "Origin"]
     places = [figures.ids.new(place, title) for title in titles]

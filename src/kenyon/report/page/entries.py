@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,12 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import result_files
+from kenyon.metrics import Summary
 from kenyon.report.markdown import ORDER
 from kenyon.report.page.mixed import File, labels
 from kenyon.report.tables import REFERENCES
+
+OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,10 @@ class Entry:
     result: Result
     file: str  # relative to the folder above the results: what a reader can find again
     folder: Path  # of the file; analyses are in its folder `analysis`
+
+    @cached_property
+    def aac(self) -> Summary | None:
+        return self.result.aac
 
     @property
     def compared(self) -> bool:
@@ -43,18 +51,19 @@ class Group:
         """Without the reference for forward transfer, whose average accuracy means nothing, unless it is all."""
         return [e for e in self.entries if e.result.method != REFERENCE] or list(self.entries)
 
-    def drawn(self, most: int = 24, a_method: int = 8) -> list[Entry]:
+    @cached_property
+    def drawn(self) -> list[Entry]:
         """Those that charts have room for: of many, the best points a method and the best of all."""
-        rated = [(aac.mean, e) for e in self.shown if (aac := e.result.aac) is not None]
+        rated = [(aac.mean, e) for e in self.shown if (aac := e.aac) is not None]
         rated.sort(key=lambda pair: -pair[0])
         of_method: dict[str, int] = {}
-        kept: list[Entry] = []
+        kept: set[str] = set()
         for _, entry in rated:
             method = entry.result.method
             of_method[method] = of_method.get(method, 0) + 1
-            if of_method[method] <= a_method and len(kept) < most:
-                kept.append(entry)
-        return [e for e in self.shown if e in kept]
+            if of_method[method] <= OF_A_METHOD and len(kept) < OF_ALL:
+                kept.add(entry.label)
+        return [e for e in self.shown if e.label in kept]
 
 
 def collect(path: Path, *, apart: bool = False) -> list[Group]:

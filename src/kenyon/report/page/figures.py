@@ -34,6 +34,7 @@ class Figures:
 
     def __init__(self, ids: Ids) -> None:
         self.ids, self.views = ids, dict[str, View]()
+        self.names: dict[tuple[str, ...], int] = {}  # of columns, which many frames share: kept once, by number
 
     def section(self, section: Section, place: str) -> Markup:
         figures = [self.figure(view, place) for view in section.views]
@@ -55,7 +56,7 @@ class Figures:
         table = TABLES[view["kind"]]
         drawn = view["kind"] in ("lines", "scatter", "heatmap", "bars")
         if drawn:
-            self.views[place] = view
+            self.views[place] = self._numbered(view)
         numbers = scrolled(table(view), view["title"])
         return tag(
             "figure",
@@ -70,6 +71,14 @@ class Figures:
             class_=f"view {view['kind']}",
             aria_labelledby=title,
         )
+
+    def _numbered(self, view: View) -> View:
+        def frame(one: Any) -> Any:
+            if not isinstance(one, dict) or "columns" not in one:
+                return one
+            return {**one, "columns": self.names.setdefault(tuple(map(str, one["columns"])), len(self.names))}
+
+        return {**view, "data": [frame(one) for one in view["data"]]} if view["kind"] == "heatmap" else view
 
     def _controls(self, section: Section, place: str) -> Markup:
         """One choice of frame and one scale of colours for all heat maps of a section."""

@@ -1,5 +1,12 @@
 // One pixel a cell, enlarged by the browser; colours come from the style, so they follow light and dark.
+const ramps = new Map(); // until the scheme changes
+
 function ramp(box, kind) {
+  if (!ramps.has(kind)) ramps.set(kind, madeRamp(box, kind));
+  return ramps.get(kind);
+}
+
+function madeRamp(box, kind) {
   const probe = element("span", {}, box), stops = [];
   for (let i = 0; i < 5; i++) {
     probe.style.color = `var(--${kind === "diverging" ? "d" : "s"}${i})`;
@@ -14,9 +21,8 @@ function ramp(box, kind) {
 
 function frameOf(view, name) {
   if (Array.isArray(view.data[0])) return { name: "", data: view.data, columns: view.columns };
-  if (name === null) return { columns: view.columns, ...view.data[0] };
-  const found = view.data.find((frame) => frame.name === name);
-  return found ? { columns: view.columns, ...found } : null;
+  const found = name === null ? view.data[0] : view.data.find((frame) => frame.name === name);
+  return found ? { ...found, columns: values.names[found.columns] || view.columns } : null;
 }
 
 function drawHeatmap(view, box, width) {

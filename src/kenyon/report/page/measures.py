@@ -14,6 +14,7 @@ from kenyon.report.page.sections import Section, section
 from kenyon.report.page.views import View
 
 T = TypeVar("T")
+SHOWN = 1  # decimals in a heat map; most of the page is matrices
 
 
 def number(value: float | None, digits: int = 4) -> float | None:
@@ -23,20 +24,23 @@ def number(value: float | None, digits: int = 4) -> float | None:
 
 def numbers(values: Any, digits: int = 4) -> Any:
     """An array as nested lists."""
-    return [numbers(v, digits) for v in values] if np.ndim(values) else number(values, digits)
+    rounded = np.round(np.asarray(values, dtype=float), digits)
+    known: Any = rounded.astype(object)
+    known[~np.isfinite(rounded)] = None
+    return known.tolist()
 
 
 def some_of(group: Group) -> str:
     """Says so where a chart leaves results out."""
-    drawn, shown = len(group.drawn()), len(group.shown)
-    rated = sum(e.result.aac is not None for e in group.shown)
+    drawn, shown = len(group.drawn), len(group.shown)
+    rated = sum(e.aac is not None for e in group.shown)
     without = f" {shown - rated} without a complete run." if shown > rated else ""
     return (f" Drawn are the best {drawn} of {rated}; the table has all." if drawn < rated else "") + without
 
 
 @section("accuracy over tasks")
 def accuracy_over_tasks(group: Group) -> Section | None:
-    series = [_curve(e) for e in group.drawn()]
+    series = [_curve(e) for e in group.drawn]
     if not series:
         return None
     title = "Average accuracy of the tasks learned so far"
@@ -72,7 +76,7 @@ def _curve(entry: Entry) -> dict[str, Any]:
 def plasticity_and_stability(group: Group) -> Section | None:
     found = [
         (e.label, learned, bwt)
-        for e in group.drawn()
+        for e in group.drawn
         if (learned := e.result.learned) is not None and (bwt := e.result.bwt) is not None
     ]
     if not found:
@@ -139,9 +143,9 @@ def _matrix(entry: Entry) -> View | None:
     phases = phases if complete else tasks
     frames: list[dict[str, Any]] = []
     if complete:
-        frames.append({"name": "mean of the runs", "data": numbers(result.accuracy.mean(0), 2)})
+        frames.append({"name": "mean of the runs", "data": numbers(result.accuracy.mean(0), SHOWN)})
     for run in with_numbers:
-        rows = numbers(run.matrix, 2)
+        rows = numbers(run.matrix, SHOWN)
         rows += [[None] * tasks for _ in range(phases - len(rows))]
         if len(rows) == phases and len(run.tasks) == tasks:
             frames.append({"name": _run_name(run), "data": rows, "columns": _task_names(run)})
@@ -155,7 +159,7 @@ def _matrix(entry: Entry) -> View | None:
         "columns": list(range(1, tasks + 1)),
         "data": frames,
         "range": [0, 100],
-        "digits": 1,
+        "digits": SHOWN,
     }
 
 
@@ -212,12 +216,12 @@ def _expertise(entry: Entry, runs: list[Array], limit: float) -> View:
         "rows": list(range(1, K + 1)),
         "columns": list(range(1, tasks + 1)),
         "data": [
-            {"name": _run_name(run), "data": numbers(own.T, 2), "columns": _task_names(run)}
+            {"name": _run_name(run), "data": numbers(own.T, SHOWN), "columns": _task_names(run)}
             for run, own in zip(entry.result.complete_runs, runs, strict=True)
         ],
         "scale": "diverging",
         "range": [-limit, limit],
-        "digits": 1,
+        "digits": SHOWN,
     }
 
 

@@ -2,8 +2,8 @@
 const DRAW = { lines: drawLines, scatter: drawScatter, bars: drawBars, heatmap: drawHeatmap };
 const charts = [...document.querySelectorAll(".chart")];
 
-function redraw(box) {
-  const view = values.views[box.dataset.view], width = Math.floor(box.clientWidth);
+function redraw(box, width = Math.floor(box.clientWidth)) {
+  const view = values.views[box.dataset.view];
   if (width < 1) return;
   box.drawnAt = width;
   box.replaceChildren();
@@ -13,7 +13,9 @@ function redraw(box) {
 const fitting = new ResizeObserver((entries) => {
   for (const { target } of entries) if (Math.floor(target.clientWidth) !== target.drawnAt) redraw(target);
 });
-for (const box of charts) { box.hidden = false; redraw(box); fitting.observe(box); }
+for (const box of charts) box.hidden = false;
+const widths = charts.map((box) => Math.floor(box.clientWidth)); // all before any is drawn: one layout, not many
+charts.forEach((box, i) => { redraw(box, widths[i]); fitting.observe(box); });
 
 for (const swatch of document.querySelectorAll(".swatch")) {
   if (!Object.hasOwn(values.styles, swatch.dataset.label)) continue;
@@ -30,10 +32,15 @@ const root = document.documentElement, system = matchMedia("(prefers-color-schem
 const button = document.querySelector(".theme");
 const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
 
-function recolour() {
+function named() {
   button.textContent = dark() ? "Light" : "Dark";
   button.setAttribute("aria-label", `Use ${dark() ? "light" : "dark"} colours`);
-  charts.filter((box) => values.views[box.dataset.view].kind === "heatmap").forEach(redraw);
+}
+
+function recolour() {
+  named();
+  ramps.clear();
+  charts.filter((box) => values.views[box.dataset.view].kind === "heatmap").forEach((box) => redraw(box, box.drawnAt));
 }
 
 button.hidden = false;
@@ -43,7 +50,7 @@ button.addEventListener("click", () => {
   recolour();
 });
 system.addEventListener("change", recolour);
-recolour();
+named();
 
 let before;
 addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; recolour(); });

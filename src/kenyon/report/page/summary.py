@@ -102,12 +102,17 @@ COLUMNS = (
 def summary_table(group: Group, origins: Mapping[str, str]) -> Markup:
     """Every number is a link to its origin."""
     entries = group.shown
+    cells = {e.label: {c.name: c.cell(e.result) for c in COLUMNS} for e in entries}
     columns = [c for c in COLUMNS if c.name not in ("published", "difference") or any(map(_has_published, entries))]
     starred = set(best_points({e.label: e.result for e in entries}).values())
-    best = {c.name: _best(entries, c) for c in columns if c.best}
+    rivals = [cells[e.label] for e in entries if e.compared]
+    best = {c.name: _best([some[c.name] for some in rivals]) for c in columns if c.best}
     head = [tag("th", "method", scope="col", data_sort="text")]
     head += [tag("th", c.name, scope="col", data_sort="number", data_tip=c.meaning) for c in columns]
-    rows = [_row(e, columns, best, origins[e.label], e.label in starred) for e in entries]
+    names = [c.name for c in columns]
+    rows = [
+        _row(e, {n: cells[e.label][n] for n in names}, best, origins[e.label], e.label in starred) for e in entries
+    ]
     stars = " ★: the best point of its method on these seeds." if starred else ""
     caption = (
         f"{group.benchmark}: mean ± standard error over runs. Bold with a dot: the best of its column.{stars} "
@@ -127,31 +132,30 @@ def _has_published(entry: Entry) -> bool:
     return published(entry.result) is not None
 
 
-def _best(entries: Sequence[Entry], column: Column) -> float | None:
-    values = [v for e in entries if e.compared and (v := column.cell(e.result).value) is not None]
+def _best(cells: Sequence[Cell]) -> float | None:
+    values = [cell.value for cell in cells if cell.value is not None]
     return max(values) if len(values) > 1 else None
 
 
 def _row(
-    entry: Entry, columns: Sequence[Column], best: Mapping[str, float | None], origin: str, starred: bool
+    entry: Entry, cells: Mapping[str, Cell], best: Mapping[str, float | None], origin: str, starred: bool
 ) -> Markup:
-    cells = []
-    for column in columns:
-        cell = column.cell(entry.result)
-        wins = entry.compared and cell.value is not None and cell.value == best.get(column.name)
+    made = []
+    for column, cell in cells.items():
+        wins = entry.compared and cell.value is not None and cell.value == best.get(column)
         text = joined(cell.text, tag("span", " (best)", class_="unseen") if wins else None)
         tip = cell.tip or None
         link = tag("a", text, href=f"#{origin}", data_tip=tip, aria_description=tip)
         value = None if cell.value is None else repr(float(cell.value))
-        cells.append(tag("td", link, data_value=value, class_="best" if wins else None))
+        made.append(tag("td", link, data_value=value, class_="best" if wins else None))
     name = tag("a", tag("span", class_="swatch", data_label=entry.label), entry.label, href=f"#{origin}")
     star = tag("abbr", " ★", title="the best point of its method") if starred else None
-    return tag("tr", tag("th", name, star, scope="row"), cells)
+    return tag("tr", tag("th", name, star, scope="row"), made)
 
 
 def standing(group: Group) -> View:
     """Average accuracy of all methods, best first, beside what was published."""
-    rated = [(e, aac) for e in group.drawn() if (aac := e.result.aac) is not None]
+    rated = [(e, aac) for e in group.drawn if (aac := e.aac) is not None]
     rated.sort(key=lambda pair: -pair[1].mean)
     data = [bar(e.label, aac) | {"reference": published(e.result)} for e, aac in rated]
     return {
@@ -166,7 +170,7 @@ def standing(group: Group) -> View:
 
 
 def best_entry(group: Group) -> Entry | None:
-    rated = [(aac.mean, e) for e in group.shown if e.compared and (aac := e.result.aac) is not None]
+    rated = [(aac.mean, e) for e in group.shown if e.compared and (aac := e.aac) is not None]
     return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 
@@ -185,7 +189,7 @@ def overview_table(
                 str(len(group.shown)),
                 str(runs),
                 best.label if best else MISSING,
-                tag("a", pm(best.result.aac), href=to) if best else MISSING,
+                tag("a", pm(best.aac), href=to) if best else MISSING,
                 ", ".join(devices) or MISSING,
                 duration(sum(e.result.seconds for e in group.entries)),
             ]
