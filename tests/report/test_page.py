@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 import kenyon
-from kenyon.errors import ResultsError
+from kenyon.errors import KenyonError, ResultsError
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.report.page import SECTIONS, Section, document, section, write_report
@@ -248,6 +248,9 @@ def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     page = page_of(saved(tmp_path / "results", made()), tmp_path)
     assert "Spread of my own" in page.text
+    section("spread")(lambda group: Section("Wrong", [{"kind": "pie"}]))
+    with pytest.raises(KenyonError, match="The section 'Wrong' has a view that is none: kind is one of"):
+        page_of(tmp_path / "results", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +266,8 @@ def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (lambda b: b.update(parameters="many"), "parameters is no whole number"),
         (lambda b: b["runs"][0]["accuracy"][0].__setitem__(0, 10**400), "not rows of 4 numbers"),
         (lambda b: b["fleets"][0].update(seconds=math.nan), "no seconds"),
+        (lambda b: b["runs"][0].update(own_accuracy=[[1, 2]]), "own_accuracy of the run of seed 0 is not 4 rows"),
+        (lambda b: b["runs"][0].update(cosine=[0.1]), "diversity of the run of seed 0 is not 4 numbers"),
         (lambda b: b.pop("runs"), "is not a Kenyon result"),
     ],
 )

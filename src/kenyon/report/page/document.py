@@ -21,7 +21,7 @@ from kenyon.report.page.markup import Ids, Markup, joined, tag
 from kenyon.report.page.origin import origin
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_table
-from kenyon.report.page.views import View, checked
+from kenyon.report.page.views import View, ViewError, checked
 from kenyon.version import __version__
 
 LARGEST = 5_000_000  # bytes of a page
@@ -175,7 +175,11 @@ def _origins(group: Group, origins: dict[str, str], place: str) -> Markup:
 
 
 def _checked(section: Section) -> Section:
-    return Section(section.title, [checked(view) for view in section.views], section.note, section.small)
+    try:
+        views = [checked(view) for view in section.views]
+    except ViewError as error:
+        raise ViewError(f"The section '{section.title}' has a view that is none: {error}.") from error
+    return Section(section.title, views, section.note, section.small)
 
 
 def _count(number: int, thing: str) -> str:

@@ -123,8 +123,9 @@ def _check(result: Result) -> None:
         _need(_matrix(run.accuracy, T), f"accuracy of {where} is not rows of {T} numbers")
         own = run.own_accuracy
         width = len(own[0]) if isinstance(own, list) and own and isinstance(own[0], list) else 0
-        _need(_matrix(own, width), f"own_accuracy of {where} is not rows of numbers")
-        _need(_numbers(run.cosine) and _numbers(run.euclidean), f"diversity of {where} is not numbers")
+        _need(_matrix(own, width) and len(own) in (0, T), f"own_accuracy of {where} is not {T} rows of numbers")
+        for values in (run.cosine, run.euclidean):
+            _need(_numbers(values) and len(values) in (0, T), f"diversity of {where} is not {T} numbers")
         _need(run.diverged is None or (_list(run.diverged, int) and len(run.diverged) == 2), f"diverged of {where}")
         if run.complete:
             _need(bool(run.accuracy) and T > 0, f"{where} has no accuracy, but did not diverge")

@@ -137,8 +137,8 @@ def _matrix(entry: Entry) -> View | None:
     with_numbers = [run for run in result.runs if run.accuracy]
     if not with_numbers:
         return None
-    tasks = len(with_numbers[0].tasks)
     complete = [run for run in with_numbers if run.complete]
+    tasks = len((complete or with_numbers)[0].tasks)
     phases = len((complete or with_numbers)[0].accuracy)
     phases = phases if complete else tasks
     frames: list[dict[str, Any]] = []
@@ -180,23 +180,24 @@ def learners(group: Group) -> list[Section]:
     together = [e for e in group.shown if several_learners(e.result)]
     if not together:
         return []
-    found = {e.label: [expertise(np.array(r.own_accuracy)) for r in e.result.complete_runs] for e in together}
-    values = np.concatenate([np.abs(a).ravel() for some in found.values() for a in some])
+    own = {e.label: [expertise(np.array(r.own_accuracy)) for r in e.result.complete_runs] for e in together}
+    values = np.concatenate([np.abs(a).ravel() for some in own.values() for a in some])
     values = values[np.isfinite(values)]
     limit = math.ceil(values.max()) if values.size and values.max() > 0 else 1
-    views = [_expertise(e, found[e.label], limit) for e in together]
+    views = [_expertise(e, own[e.label], limit) for e in together]
     note = (
         "A learner's own accuracy on a task in the end, minus the mean of the learners on that task. Learners have "
         "no identity across runs, so there is no mean over runs."
     )
     sections = [Section("Expertise of the learners", views, note, small=True)]
+    measured = [e for e in together if all(r.cosine and r.euclidean for r in e.result.complete_runs)]
     spread = [
-        _diversity(name, values)
-        for name, values in (
-            ("Cos, 1 minus cosine similarity", [(e.label, e.result.cosine) for e in together]),
-            ("Euc, Euclidean distance", [(e.label, e.result.euclidean) for e in together]),
+        _diversity(name, found)
+        for name, found in (
+            ("Cos, 1 minus cosine similarity", [(e.label, e.result.cosine) for e in measured]),
+            ("Euc, Euclidean distance", [(e.label, e.result.euclidean) for e in measured]),
         )
-        if any(summary is not None for _, summary in values)
+        if any(summary is not None for _, summary in found)
     ]
     if spread:
         note = (

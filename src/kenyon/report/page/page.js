@@ -52,9 +52,20 @@ button.addEventListener("click", () => {
 system.addEventListener("change", recolour);
 named();
 
+// Paper is light, and heat maps keep their size on it: there is no telling how wide it is.
 let before;
-addEventListener("beforeprint", () => { before = root.dataset.theme; root.dataset.theme = "light"; recolour(); });
-addEventListener("afterprint", () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; recolour(); });
+const maps = [...document.querySelectorAll(".small .heatmap .chart")];
+addEventListener("beforeprint", () => {
+  before = root.dataset.theme;
+  root.dataset.theme = "light";
+  recolour();
+  for (const box of maps) box.style.width = `${box.drawnAt}px`;
+});
+addEventListener("afterprint", () => {
+  if (before) root.dataset.theme = before; else delete root.dataset.theme;
+  for (const box of maps) box.style.width = "";
+  recolour();
+});
 
 // A link to an origin opens it and moves the focus there.
 function reveal() {

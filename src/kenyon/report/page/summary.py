@@ -56,7 +56,7 @@ class Column:
 def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
     def cell(result: Result) -> Cell:
         summary: Summary | None = getattr(result, name)
-        values = ", ".join(shown(v, digits) for v in summary.runs) if summary else ""
+        values = ", ".join(shown(v if math.isfinite(v) else None, digits) for v in summary.runs) if summary else ""
         return Cell(pm(summary, digits), summary.mean if summary else None, f"runs: {values}" if values else "")
 
     return cell

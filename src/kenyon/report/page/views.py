@@ -36,11 +36,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kenyon.errors import KenyonError
+
 View = dict[str, Any]
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-class ViewError(Exception):
+class ViewError(KenyonError):
     """What is wrong with a view, and where in it."""
 
 
