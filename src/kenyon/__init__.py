@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kenyon.experiments import Found, Result, run, search
     from kenyon.methods import Method
     from kenyon.nets import Net
+    from kenyon.report import report
     from kenyon.streams import Source, Stream, Task
     from kenyon.train import Trainer, Training
 
@@ -34,6 +35,7 @@ __all__ = [
     "Trainer",
     "Training",
     "__version__",
+    "report",
     "run",
     "search",
 ]
@@ -49,6 +51,7 @@ _HOMES = {
     "Task": "kenyon.streams",
     "Trainer": "kenyon.train",
     "Training": "kenyon.train",
+    "report": "kenyon.report",
     "run": "kenyon.experiments",
     "search": "kenyon.experiments",
 }

@@ -200,11 +200,11 @@ def gradcam_compared(benchmark: str, results: Compared) -> View:
 
 
 def _grid(title: str, rows: Mapping[str, Sequence[str]], columns: Sequence[str], note: str) -> View:
-    """Pictures in rows with names: the first row says the columns' names, the first column the rows'."""
+    """Pictures in rows: those of the first say the columns' names, the others their row's."""
     pictures = []
     for number, (name, cells) in enumerate(rows.items()):
-        for place, (column, cell) in enumerate(zip(columns, cells, strict=True)):
-            caption = column if number == 0 else name if place == 0 else ""
+        for column, cell in zip(columns, cells, strict=True):
+            caption = name if number else column
             pictures.append({"src": f"data:image/png;base64,{cell}", "alt": f"{name}: {column}", "caption": caption})
     return images(title, pictures, len(columns), note)
 

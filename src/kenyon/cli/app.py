@@ -336,6 +336,24 @@ def reproduce_(
 
 
 @app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A results folder, or a result.json in it.")] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("report.html"),
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Label results of one method under different settings by what differs.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make one HTML file of all results: tables, charts and the origin of every number. It opens offline.
+
+    Analyses beside a result, METHOD/analysis/NAME.json, are shown with it.
+    """
+    from kenyon.cli.report import report_command
+
+    report_command(path, out, apart=apart, as_json=json)
+
+
+@app.command()
 def bench(
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for bench.json and its figure, or a file.json.")] = Path(

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
+from kenyon.experiments.store import result_files
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
@@ -39,13 +39,10 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:
     """All results at or below a path: benchmark -> label -> result, points in the order of their values."""
-    if not path.exists():
-        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
-    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
-    if not files:
-        raise ResultsError(f"There are no results (result.json) below {path}.")
     found: dict[str, dict[str, Result]] = {}
-    results = sorted(map(Result.load, files), key=lambda r: (r.benchmark, r.method, list(r.point.items())))
+    results = sorted(
+        map(Result.load, result_files(path)), key=lambda r: (r.benchmark, r.method, list(r.point.items()))
+    )
     # Runs that settings were chosen by are no results of a benchmark: shown only where there is nothing else.
     for result in [r for r in results if "search" not in r.config] or results:
         chosen_by = result.config.get("search")

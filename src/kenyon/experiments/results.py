@@ -182,7 +182,7 @@ class Result:
                 body["parameters"],
                 [Run(**_with_nan(run)) for run in body["runs"]],
                 [FleetOrigin(**fleet) for fleet in body["fleets"]],
-                {int(seed): values for seed, values in body.get("alone", {}).items()},
+                {int(seed): _restored(values) for seed, values in body.get("alone", {}).items()},
                 body.get("point", {}),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -211,13 +211,15 @@ def plain(value: Any) -> Any:
 
 
 def _with_nan(run: dict[str, Any]) -> dict[str, Any]:
-    def restore(value: Any) -> Any:
-        if isinstance(value, list):
-            return [restore(v) for v in value]
-        return math.nan if value is None else value
-
     lists = ("accuracy", "own_accuracy", "cosine", "euclidean")
-    return {name: restore(value) if name in lists else value for name, value in run.items()}
+    return {name: _restored(value) if name in lists else value for name, value in run.items()}
+
+
+def _restored(value: Any) -> Any:
+    """Null back to NaN."""
+    if isinstance(value, list):
+        return [_restored(v) for v in value]
+    return math.nan if value is None else value
 
 
 def compact(text: str) -> str:

@@ -88,6 +88,16 @@ class PointFolder:
         )
 
 
+def result_files(path: Path) -> list[Path]:
+    """The result files at or below a path, of which there is at least one."""
+    if not path.exists():
+        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
+    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
+    if not files:
+        raise ResultsError(f"There are no results (result.json) below {path}.")
+    return files
+
+
 def settled(config: dict[str, Any]) -> dict[str, Any]:
     """All settings of a configuration on one level. Those that came later than it had their present defaults."""
     later = {f"training.{field.name}": field.default for field in fields(Training)}

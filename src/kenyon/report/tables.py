@@ -55,7 +55,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
     """One row a method, or a point of it; the best average accuracy is bold, every method's best point has a star."""
     starred, grid = set(best_points(results).values()), any(r.point for r in results.values())
     first = next(iter(results.values()))
-    published = ACCURACY.get(first.benchmark, {}) if _full(results) else {}
+    published = ACCURACY.get(first.benchmark, {}) if all(map(whole_protocol, results.values())) else {}
     table = Table(
         title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
         "mean ± standard error",
@@ -102,16 +102,13 @@ def _count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _full(results: Mapping[str, Result]) -> bool:
+def whole_protocol(r: Result) -> bool:
     """Published values belong to the whole protocol only."""
     from kenyon.experiments.benchmarks import find_benchmark
 
-    for r in results.values():
-        bench = find_benchmark(r.benchmark)
-        whole = len(bench.source.class_counts)
-        if r.config["tasks"] != whole or r.config["training"]["epochs"] != bench.training.epochs:
-            return False
-    return True
+    bench = find_benchmark(r.benchmark)
+    whole = len(bench.source.class_counts)
+    return bool(r.config["tasks"] == whole and r.config["training"]["epochs"] == bench.training.epochs)
 
 
 def results_json(results: Mapping[str, Result], seconds: float, device: str) -> dict[str, Any]:

@@ -9,8 +9,8 @@ A view is an object with
     origin  optional object of text, numbers and lists of them: how the numbers were made
     digits  optional, 0 to 6: decimals that are shown (2)
 
-Numbers are finite or null (not measured). Text is shown as it is; nothing in it is markup. Series whose name is the
-label of a result have its colour. Other keys are ignored. By kind:
+Numbers are finite, below 1e300, or null (not measured). Text is shown as it is; nothing in it is markup. Series whose
+name is the label of a result have its colour. Other keys are ignored. By kind:
 
     lines    x, y: names of the axes. data: [{"name", "x": [n], "y": [n], "error": [n]?, "dashed": true?, "thin":
              true?}] All lists of a series are equally long, x without null; error is half the height of a band; thin
@@ -34,16 +34,17 @@ An example, complete:
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
+
+from kenyon.errors import KenyonError
 
 View = dict[str, Any]
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-class ViewError(Exception):
+class ViewError(KenyonError):
     """What is wrong with a view, and where in it."""
 
 
@@ -81,7 +82,7 @@ def _text(value: Any) -> bool:
 def _number(value: Any, *, missing: bool = True) -> bool:
     if value is None:
         return missing
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def _numbers(value: Any, length: int | None = None, *, missing: bool = True) -> bool:

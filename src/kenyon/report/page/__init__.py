@@ -1,0 +1,43 @@
+"""Results as one HTML file that opens offline: tables, charts, and the origin of every number.
+
+`views` says what a chart is, `sections` how to add one of your own, `analyses` where to put one beside a result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kenyon.report.page import measures
+from kenyon.report.page.analyses import analyses
+from kenyon.report.page.document import whole_page
+from kenyon.report.page.entries import Entry, Group, collect
+from kenyon.report.page.sections import SECTIONS, Section, section
+from kenyon.train.state import write_atomically
+
+__all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]
+
+section("analyses")(analyses)  # after what Kenyon measures itself
+
+
+@dataclass(frozen=True)
+class Written:
+    path: Path
+    size: int  # bytes
+    results: int
+    benchmarks: int
+
+
+def write_report(results: Path | str, out: Path | str = "report.html", *, apart: bool = False) -> Written:
+    """Make the page of all results at or below a path. `apart` labels those under different settings.
+
+    Without `apart` such results are refused, since one table would compare what cannot be compared.
+    """
+    source, target = Path(results), Path(out)
+    if target.is_dir():
+        target = target / "report.html"
+    groups = collect(source, apart=apart)
+    folder = source if source.is_dir() else source.parent
+    page = whole_page(groups, folder.resolve().name or "results").encode()
+    write_atomically(target, page)
+    return Written(target, len(page), sum(len(g.entries) for g in groups), len(groups))

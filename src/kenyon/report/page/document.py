@@ -1,0 +1,212 @@
+"""The page: one file with its style, its script and its values inside, which asks nobody for anything.
+
+A content policy with the hashes of the script and the style lets the browser run these and nothing else, whatever a
+result file contains.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from importlib.resources import files
+
+from kenyon.errors import ResultsError
+from kenyon.report.markdown import ORDER
+from kenyon.report.page.colours import css_variables, styles
+from kenyon.report.page.entries import Group
+from kenyon.report.page.figures import Figures
+from kenyon.report.page.markup import Ids, Markup, joined, tag
+from kenyon.report.page.origin import origin
+from kenyon.report.page.sections import Section, sections_of
+from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_table
+from kenyon.version import __version__
+from kenyon.views import View, ViewError, checked
+
+LARGEST = 5_000_000  # bytes of a page
+SCRIPTS = ("draw", "explore", "lines", "scatter", "bars", "heatmap", "tables", "page")
+
+
+def whole_page(groups: Sequence[Group], name: str) -> str:
+    """The whole page. Where it would be too large, heat maps keep their first frame only, then images go."""
+    sections = {g.benchmark: sections_of(g) for g in groups}
+    for lean, left_out in enumerate(("", "the matrices of single runs", "the matrices of single runs, and images")):
+        kept = {b: [_lean(s, lean) for s in some] for b, some in sections.items()}
+        page = _page(groups, name, kept, left_out)
+        if len(page.encode()) < LARGEST:
+            return page
+    raise ResultsError(
+        f"The page would have {len(page.encode()) / 1e6:.1f} MB; {LARGEST / 1e6:.0f} MB is the most. "
+        "Make a report of a folder with fewer results."
+    )
+
+
+def _lean(section: Section, step: int) -> Section:
+    views = [v for v in section.views if step < 2 or v["kind"] != "images"]
+    return Section(section.title, [_first_frame(v) if step else v for v in views], section.note, section.small)
+
+
+def _first_frame(view: View) -> View:
+    return (
+        {**view, "data": view["data"][:1]}
+        if view["kind"] == "heatmap" and isinstance(view["data"][0], dict)
+        else view
+    )
+
+
+def _page(groups: Sequence[Group], name: str, sections: dict[str, list[Section]], left_out: str) -> str:
+    ids = Ids()
+    for taken in ("top", "overview", "values", "tip", "said"):
+        ids.new(taken)
+    places = {g.benchmark: ids.new("benchmark", g.benchmark) for g in groups}
+    origins = {g.benchmark: {e.label: ids.new("origin", g.benchmark, e.label) for e in g.entries} for g in groups}
+    figures = Figures(ids)
+    overview = _overview(groups, figures, places, origins)
+    parts = [_benchmark(g, sections[g.benchmark], figures, places[g.benchmark], origins[g.benchmark]) for g in groups]
+    notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
+    labels = {e.label: e.result.method for g in groups for e in g.shown}
+    values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
+    style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
+    early = _asset("theme.js")
+    script = f'"use strict";(() => {{\n{script}}})();\n'
+    title = f"{name}: Kenyon report"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_policy(style, early, script)),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", title),
+        Markup(f"<style>{style}</style><script>{early}</script>"),
+    )
+    body = tag(
+        "body",
+        tag("a", "Skip to the results", href="#overview", class_="skip"),
+        _header(groups, name, places),
+        tag("main", overview, notes if left_out else None, parts, id="top"),
+        tag("footer", tag("p", f"Made by Kenyon {__version__}. This file is complete: it needs no network.")),
+        Markup(f'<script type="application/json" id="values">{_json(values)}</script>'),
+        Markup(f"<script>{script}</script>"),
+    )
+    return f"<!doctype html>\n{Markup(str(tag('html', head, body, lang='en')))}\n"
+
+
+def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Markup:
+    results = [e.result for g in groups for e in g.entries]
+    runs = [run for r in results for run in r.runs]
+    lost = sum(not run.complete for run in runs)
+    dates = sorted(f.finished[:10] for r in results for f in r.fleets)
+    when = f", finished {dates[0]}" + (f" to {dates[-1]}" if dates[0] != dates[-1] else "") if dates else ""
+    facts = [_count(len(results), "result"), _count(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
+    links = [tag("li", tag("a", g.benchmark, href=f"#{places[g.benchmark]}")) for g in groups]
+    return tag(
+        "header",
+        tag("p", "Kenyon report", class_="kicker"),
+        tag("h1", name),
+        tag("p", f"{_count(len(groups), 'benchmark')}, {', '.join(facts)}{when}.", class_="lede"),
+        tag("nav", tag("ul", tag("li", tag("a", "Overview", href="#overview")), links), aria_label="Benchmarks"),
+        tag("button", "Dark", type="button", class_="theme", hidden=True),
+    )
+
+
+def _overview(
+    groups: Sequence[Group], figures: Figures, places: dict[str, str], origins: dict[str, dict[str, str]]
+) -> Markup:
+    views = [figures.figure(checked(standing(g)), "overview") for g in groups if g.drawn]
+    note = (
+        "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
+        "Small marks: runs. Upright lines: published."
+    )
+    return tag(
+        "section",
+        tag("h2", "Overview", id="overview-title"),
+        tag("p", note, class_="note") if views else None,
+        tag("div", views, class_="views"),
+        overview_table(groups, places, origins),
+        id="overview",
+        aria_labelledby="overview-title",
+        tabindex=-1,
+    )
+
+
+def _benchmark(
+    group: Group, sections: Sequence[Section], figures: Figures, place: str, origins: dict[str, str]
+) -> Markup:
+    best, tasks = best_entry(group), sorted({e.result.config["tasks"] for e in group.entries})
+    seeds = {run.seed for e in group.entries for run in e.result.runs}
+    facts = f"{' or '.join(map(str, tasks))} {'task' if tasks == [1] else 'tasks'}, {_count(len(seeds), 'seed')}."
+    winner = None
+    if best is not None and len(group.shown) > 1:
+        aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
+        winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
+    titles = [*(s.title for s in sections), "Origin"]
+    places = [figures.ids.new(place, title) for title in titles]
+    return tag(
+        "section",
+        tag("h2", group.benchmark, id=f"{place}-title"),
+        tag("p", facts, winner, class_="lede"),
+        _within(group, [*zip(titles, places, strict=True)]),
+        summary_table(group, origins),
+        [figures.section(_checked(s), p) for s, p in zip(sections, places, strict=False)],
+        _origins(group, origins, places[-1]),
+        id=place,
+        class_="benchmark",
+        aria_labelledby=f"{place}-title",
+    )
+
+
+def _within(group: Group, places: Sequence[tuple[str, str]]) -> Markup:
+    links = [tag("li", tag("a", title, href=f"#{place}")) for title, place in places]
+    return tag("nav", tag("ul", links), aria_label=f"Parts of {group.benchmark}", class_="within")
+
+
+def _origins(group: Group, origins: dict[str, str], place: str) -> Markup:
+    return tag(
+        "section",
+        tag("h3", "Origin", id=f"{place}-title"),
+        tag("p", "The file, settings, runs and machines behind every number.", class_="note"),
+        [origin(e, origins[e.label]) for e in group.entries],
+        class_="part",
+        id=place,
+        aria_labelledby=f"{place}-title",
+    )
+
+
+def _checked(section: Section) -> Section:
+    try:
+        views = [checked(view) for view in section.views]
+    except ViewError as error:
+        raise ViewError(f"The section '{section.title}' has a view that is none: {error}.") from error
+    return Section(section.title, views, section.note, section.small)
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _asset(name: str, *, palette: bool = False) -> str:
+    text = files("kenyon.report.page").joinpath(name).read_text(encoding="utf-8")
+    return f":root{{{css_variables()}}}\n{text}" if palette else text
+
+
+def _policy(style: str, *scripts: str) -> str:
+    """No requests at all; of scripts and styles only these, by their hashes."""
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+    rules = (
+        "default-src 'none'",
+        f"script-src {' '.join(map(digest, scripts))}",
+        f"style-src {digest(style)}",
+        "img-src data:",
+    )
+    return "; ".join((*rules, "base-uri 'none'", "form-action 'none'"))
+
+
+def _json(values: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(values, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

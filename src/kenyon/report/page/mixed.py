@@ -1,0 +1,131 @@
+"""Labels for results, and the refusal to put into one table what was made under different settings.
+
+In one benchmark the number of tasks and the training regime must be the same for all methods, and all settings the
+same within a method, except those that its grid varies: they are in the label. `apart` labels instead of refusing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from kenyon.errors import ResultsError
+from kenyon.experiments.labels import point_label, value_text
+from kenyon.experiments.results import Result
+from kenyon.experiments.store import settled
+
+Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
+TOLD = 6  # differences named in the error; the rest are counted
+
+
+@dataclass(frozen=True)
+class File:
+    name: str  # as the reader knows it
+    result: Result
+    path: Path
+
+
+def labels(files: Sequence[File], *, apart: bool) -> Iterator[tuple[File, str]]:
+    """Every file with a label that is unique in its benchmark, by benchmark and method."""
+    ordered = sorted(files, key=lambda f: (f.result.benchmark, f.result.method, f.name))
+    for benchmark, some in groupby(ordered, key=lambda f: f.result.benchmark):
+        group = list(some)
+        methods = {m: list(of) for m, of in groupby(group, key=lambda f: f.result.method)}
+        varied = {m: _varied(of) for m, of in methods.items()}
+        common = _different([f for f in group if f.result.method != "random-init"], set().union(*varied.values()))
+        common = {n: v for n, v in common.items() if n == "tasks" or n.startswith("training.")}
+        own = {m: _different(of, varied[m]) for m, of in methods.items()}
+        twice = [of for m, of in methods.items() for of in _twice(of, own[m])]
+        if not apart and (any(own.values()) or common or twice):
+            raise _refusal(benchmark, common, own, twice)
+        folders = {f.name: folder for of in twice for f, folder in zip(of, _folders(of), strict=True)}
+        for method, of in methods.items():
+            names = {**common, **own[method]}
+            for file in of:
+                yield file, _label(file, names, folders.get(file.name))
+
+
+def _varied(files: Sequence[File]) -> set[str]:
+    """Last parts of the names of the settings that the grid of a method varies. With learners comes their width."""
+    names = {name for f in files for name in f.result.point}
+    return names | {"width"} if "learners" in names else names
+
+
+def _different(files: Sequence[File], varied: set[str]) -> Differences:
+    """The settings in which files differ, each with [(value, files that have it)]."""
+    settings = [(settled(f.result.config), f.name) for f in files]
+    names = sorted({name for values, _ in settings for name in values} - {"method", "benchmark"})
+    found: Differences = {}
+    for name in names:
+        if name.rpartition(".")[2] in varied:
+            continue
+        values: dict[str, list[str]] = {}
+        for setting, file in settings:
+            values.setdefault(_text(setting, name), []).append(file)
+        if len(values) > 1:
+            found[name] = list(values.items())
+    return found
+
+
+def _text(settings: dict[str, Any], name: str) -> str:
+    return value_text(settings[name]) if name in settings else "not set"
+
+
+def _twice(files: Sequence[File], differences: dict[str, Any]) -> list[list[File]]:
+    """Files that would have the same label even apart."""
+    found: dict[str, list[File]] = {}
+    for file in files:
+        found.setdefault(_label(file, differences, None), []).append(file)
+    return [same for same in found.values() if len(same) > 1]
+
+
+def _folders(files: Sequence[File]) -> list[str]:
+    """Of each file, the part of its folders in which it differs from the others."""
+    parts = [PurePosixPath(f.name).parts for f in files]
+    width = max(map(len, parts))
+    padded = [p + ("",) * (width - len(p)) for p in parts]
+    places = [i for i, column in enumerate(zip(*padded, strict=True)) if len(set(column)) > 1]
+    return ["/".join(p[i] for i in places if p[i]) for p in padded]
+
+
+def _label(file: File, differences: dict[str, Any], folder: str | None) -> str:
+    values = settled(file.result.config)
+    shown = dict(file.result.point)
+    for name in differences:
+        short = name.rpartition(".")[2]
+        shown.setdefault(short, values.get(name, "not set"))
+    if folder:
+        shown["in"] = folder
+    return point_label(file.result.method, shown)
+
+
+def _refusal(
+    benchmark: str,
+    common: Differences,
+    own: dict[str, Differences],
+    twice: list[list[File]],
+) -> ResultsError:
+    told = [_told("", name, values) for name, values in common.items()]
+    told += [
+        _told(f"{method}: ", name, values)
+        for method, settings in own.items()
+        for name, values in settings.items()
+        if name not in common
+    ]
+    told += [f"{same[0].result.label} is there more than once: {', '.join(f.name for f in same)}" for same in twice]
+    rest = f"\n  and {len(told) - TOLD} more" if len(told) > TOLD else ""
+    lines = "".join(f"\n  {line}" for line in told[:TOLD])
+    return ResultsError(
+        f"These results of {benchmark} do not belong in one table:{lines}{rest}\n"
+        "Name a folder that holds only one of them, or use --apart, which labels them by what differs."
+    )
+
+
+def _told(method: str, name: str, values: list[tuple[str, list[str]]]) -> str:
+    def where(some: list[str]) -> str:
+        return some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} more"
+
+    return f"{method}{name} is " + ", ".join(f"{value} in {where(some)}" for value, some in values)

@@ -1,0 +1,84 @@
+"""Where every number comes from: the file, the settings, the runs, and the machine, versions and date of each."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kenyon.experiments.labels import value_text
+from kenyon.experiments.results import Result, Run
+from kenyon.experiments.store import flatten
+from kenyon.metrics import average_accuracy, backward_transfer, forward_transfer, learning_accuracy
+from kenyon.report.page.entries import Entry
+from kenyon.report.page.figures import MISSING, scrolled, shown, table
+from kenyon.report.page.markup import Markup, tag
+from kenyon.report.tables import duration
+
+
+def origin(entry: Entry, place: str) -> Markup:
+    """Closed until it is asked for: a link to the place inside opens it."""
+    result = entry.result
+    parts = [
+        _settings(result),
+        scrolled(_runs(result), f"Runs of {entry.label}"),
+        scrolled(_fleets(result), f"Machines of {entry.label}") if result.fleets else None,
+    ]
+    return tag(
+        "details",
+        tag("summary", tag("span", class_="swatch", data_label=entry.label), entry.label),
+        tag("div", tag("p", "File: ", tag("code", entry.file)), parts, id=place, class_="inside", tabindex=-1),
+        class_="origin",
+    )
+
+
+def _settings(result: Result) -> Markup:
+    settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
+    if result.point:
+        settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
+    pairs = [tag("div", tag("dt", name), tag("dd", value_text(value))) for name, value in settings.items()]
+    return tag("dl", pairs, class_="settings")
+
+
+def _runs(result: Result) -> Markup:
+    head = ["seed", "AAC, %", "BWT", "FWT", "just learned, %", "ended", "tasks in their order"]
+    return table("Runs", head, [_run(result, run) for run in result.runs])
+
+
+def _run(result: Result, run: Run) -> list[str]:
+    measured = _measured(result, run) if run.complete else [MISSING] * 4
+    if run.diverged is None:
+        ended = "complete"
+    else:
+        task, epoch = run.diverged
+        ended = f"diverged in task {task + 1}, epoch {epoch + 1}"
+    return [str(run.seed), *measured, ended, ", ".join(run.tasks)]
+
+
+def _measured(result: Result, run: Run) -> list[str]:
+    matrix = run.matrix
+    values: list[float] = [average_accuracy(matrix)] + [math.nan] * 3
+    if len(run.accuracy) == len(run.tasks):
+        alone = result.alone.get(run.seed)
+        values[1] = backward_transfer(matrix)
+        values[2] = forward_transfer(matrix, np.array(alone)) if alone is not None else math.nan
+        values[3] = learning_accuracy(matrix)
+    return [shown(v if math.isfinite(v) else None) for v in values]
+
+
+def _fleets(result: Result) -> Markup:
+    head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
+    rows = []
+    for fleet in result.fleets:
+        beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
+        rows.append(
+            [
+                ", ".join(map(str, fleet.seeds)),
+                f"{fleet.seconds:,.2f} ({duration(fleet.seconds)}){beside}",
+                fleet.device,
+                fleet.precision,
+                fleet.finished.replace("T", " ").removesuffix("+00:00"),
+                ", ".join(f"{name} {version}" for name, version in fleet.versions.items()),
+            ]
+        )
+    return table("Where and when", head, rows)

@@ -1,0 +1,235 @@
+"""The page in a real Chromium: it draws, speaks, sorts and fits, and never asks the network.
+
+Skipped where no Chromium is installed (Debian: apt-get install chromium).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kenyon.report.page import write_report
+from tests.report.browser import PROGRAM, Browser, NoBrowser, chromium
+from tests.report.made import made, saved
+from tests.report.test_page import hostile
+from tests.report.test_views import GOOD
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium is installed")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with ExitStack() as open_while_needed:
+        try:
+            started = open_while_needed.enter_context(chromium(tmp_path_factory.mktemp("profile")))
+        except NoBrowser as error:
+            pytest.skip(f"Chromium does not start here: {error}")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made")
+    results = [made("finetune", seeds=1), made("ewc"), made("caf-ewc", learners=3), made("joint", joint=True)]
+    saved(folder / "results", *results)
+    analysis = folder / "results" / "digits" / "ewc" / "analysis"
+    analysis.mkdir()
+    (analysis / "kinds.json").write_text(json.dumps(list(GOOD.values())))
+    return write_report(folder / "results", folder / "report.html").path
+
+
+def complaints(browser: Browser) -> list[Any]:
+    """Errors and warnings in the console, and requests for anything but the file itself and data URIs."""
+    browser("1")  # what was sent before has then arrived
+    wrong: list[Any] = []
+    for event in browser.events:
+        method, body = event.get("method"), event.get("params", {})
+        if method in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
+            wrong.append(body)
+        if method == "Network.requestWillBeSent":
+            url = body["request"]["url"]
+            if not url.startswith("data:") and not (url.startswith("file:") and body.get("type") == "Document"):
+                wrong.append(url)
+    return wrong
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_it_draws_everything_and_fits(browser: Browser, page: Path, width: int, dark: bool) -> None:
+    browser.open(page, width=width, dark=dark)
+    assert complaints(browser) == []
+    assert browser("document.documentElement.scrollWidth") <= width
+    charts = browser("[...document.querySelectorAll('.chart')].map(c => [c.id, c.clientHeight, c.childElementCount])")
+    assert len(charts) > 12 and all(height > 20 and inside for _, height, inside in charts)
+    paper = browser("getComputedStyle(document.body).backgroundColor")
+    assert paper == ("rgb(21, 23, 27)" if dark else "rgb(255, 253, 249)")
+    # Whatever leaves its box to the right is in a box that scrolls.
+    assert (
+        browser(
+            "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1"
+            " && !e.closest('.scroll') && !e.closest('.skip')).map(e => e.outerHTML.slice(0, 80))"
+        )
+        == []
+    )
+
+
+def test_hostile_results_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    written = write_report(hostile(tmp_path), tmp_path / "report.html")
+    for width in (1280, 360):
+        browser.open(written.path, width=width)
+        assert complaints(browser) == []
+        assert browser("document.documentElement.scrollWidth") <= width
+    assert browser("document.images.length") == 0
+    assert browser("document.querySelector('.swatch svg') !== null")
+
+
+def test_the_policy_lets_nothing_else_run(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+    browser("document.body.append(Object.assign(document.createElement('img'), {src: 'https://example.org/a.png'}))")
+    assert browser("window.ran") is None
+    told = [e["params"]["entry"]["text"] for e in browser.events if e.get("method") == "Log.entryAdded"]
+    assert all("Content Security Policy" in text for text in told)
+
+
+TIP = "(() => { const t = document.getElementById('tip'); return t.hidden ? null : t.innerText })()"
+
+
+@pytest.mark.parametrize("kind", ["lines", "scatter", "bars", "heatmap"])
+def test_values_on_hover_and_on_focus(browser: Browser, page: Path, kind: str) -> None:
+    browser.open(page)
+    chart = f"figure.{kind} .chart"
+    assert browser(TIP) is None
+    for y in (0.15, 0.3, 0.5):  # somewhere there is a value near the pointer
+        browser.hover(chart, 0.5, y)
+        if browser(TIP):
+            break
+    assert browser(TIP)
+    browser.hover("h1")
+    assert browser(TIP) is None
+    browser(f"document.querySelector('{chart}').focus({{focusVisible: true}})")
+    first = browser(TIP)
+    assert first and browser("document.getElementById('said').textContent")
+    browser.key("ArrowDown" if kind in ("scatter", "bars") else "ArrowRight")
+    second = browser(TIP)
+    assert second and second != first
+    spoken = browser("document.getElementById('said').textContent")
+    assert spoken and spoken.split(", ")[0] in second
+    browser.key("Escape")
+    assert browser(TIP) is None
+    assert browser(f"document.querySelector('{chart}').getAttribute('aria-label')")
+
+
+def first_column(browser: Browser) -> list[str]:
+    names: list[str] = browser("[...document.querySelectorAll('.summary tbody th')].map(t => t.innerText.trim())")
+    return names
+
+
+def test_sorting_by_click_and_by_enter(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    assert first_column(browser) == ["finetune", "ewc", "caf-ewc", "joint"]
+    order = "[...document.querySelectorAll('.summary tbody tr')].map(r => parseFloat(r.cells[1].dataset.value))"
+    browser.click(".summary thead th:nth-child(2) button")
+    values = browser(order)
+    assert values == sorted(values, reverse=True)
+    head = "document.querySelector('.summary thead th:nth-child(2)').getAttribute('aria-sort')"
+    assert browser(head) == "descending"
+    browser("document.querySelector('.summary thead th:nth-child(2) button').focus()")
+    browser.key("Enter")
+    assert browser(order) == sorted(values) and browser(head) == "ascending"
+    browser.click(".summary thead th:nth-child(4) button")  # BWT: joint training has none, and stays last
+    assert first_column(browser)[-1] == "joint"
+    browser.click(".summary thead th:nth-child(4) button")
+    assert first_column(browser)[-1] == "joint"
+    browser.click(".summary thead th:nth-child(1) button")
+    assert first_column(browser) == ["caf-ewc", "ewc", "finetune", "joint"]
+
+
+def test_tab_reaches_every_chart_and_arrows_walk_the_table(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    wanted = set(browser("[...document.querySelectorAll('.chart')].map(c => c.id)"))
+    reached: set[str] = set()
+    skip = None
+    for number in range(140):
+        browser.key("Tab")
+        what = browser(
+            "[document.activeElement.id, document.activeElement.className, document.activeElement.tagName]"
+        )
+        skip = what[1] if number == 0 else skip
+        reached.add(what[0])
+        if what[2] == "BODY":
+            break
+    assert skip == "skip"
+    assert wanted <= reached
+    browser("document.querySelector('.summary tbody a').focus({focusVisible: true})")
+    browser.key("ArrowRight")
+    assert browser("document.activeElement.closest('td').cellIndex") == 1
+    tip = browser(TIP)
+    assert tip and "runs:" in tip
+    browser.key("ArrowDown")
+    assert browser("document.activeElement.closest('tr').rowIndex") == 2
+
+
+def test_a_number_leads_to_its_origin(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.click(".summary tbody tr:nth-child(2) td:nth-child(2) a")
+    assert browser("location.hash") == "#origin-digits-ewc"
+    assert browser(
+        "[...document.querySelectorAll('details.origin[open]')].map(d => d.querySelector('code').innerText)"
+    ) == ["results/digits/ewc/result.json"]
+
+
+def test_a_run_can_be_chosen(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    cell = "document.querySelector('figure.heatmap tbody td').textContent"
+    pixels = (
+        "document.querySelectorAll('figure.heatmap canvas')[1].getContext('2d').getImageData(0, 0, 4, 4).data.join()"
+    )
+    before = browser(cell), browser(pixels)
+    browser(
+        "(() => { const s = document.querySelector('select[data-frames]'); s.value = 'seed 0';"
+        "s.dispatchEvent(new Event('change')) })()"
+    )
+    after = browser("document.querySelector('figure.heatmap caption span').textContent"), browser(pixels)
+    assert after[0] == ", seed 0" and after[1] != before[1]
+    browser(
+        "(() => { const s = document.querySelector('select[data-frames]'); s.value = 'mean of the runs';"
+        "s.dispatchEvent(new Event('change')) })()"
+    )
+    assert (browser(cell), browser(pixels)) == before
+
+
+def test_the_choice_of_colours_is_remembered(browser: Browser, page: Path) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    browser.open(page)
+    light = browser(paper)
+    browser.click(".theme")
+    dark = browser(paper)
+    assert dark != light
+    browser.open(page)
+    assert browser(paper) == dark
+    browser.click(".theme")
+    assert browser(paper) == light
+    browser.open(page, dark=True)
+    assert browser(paper) == light  # chosen, whatever the system says
+    browser("localStorage.clear()")
+    assert complaints(browser) == []
+
+
+def test_it_reads_without_script_and_prints(browser: Browser, page: Path) -> None:
+    browser.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        browser.open(page)
+        assert browser("[...document.querySelectorAll('.chart, .theme, .choice')].every(e => e.hidden)")
+        assert browser("document.querySelector('.summary').innerText").count("±") > 5
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)
+    browser.open(page, dark=True)
+    printed = browser.call("Page.printToPDF")["data"]
+    assert len(printed) > 10_000
+    assert browser("document.documentElement.dataset.theme") is None

@@ -1,0 +1,164 @@
+"""The form of a view: what is right is drawn, what is wrong is told, and nothing else ever happens."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kenyon.errors import ResultsError
+from kenyon.report.page import write_report
+from kenyon.report.page.figures import Figures
+from kenyon.report.page.markup import Ids
+from kenyon.views import ViewError, checked, form
+from kenyon.views.form import KINDS
+from tests.report.made import Page, made, saved
+from tests.report.test_page import check_sound
+
+DOT = "data:image/png;base64,iVBORw0KGgo="
+GOOD: dict[str, dict[str, Any]] = {
+    "lines": {
+        "kind": "lines",
+        "title": "L",
+        "x": "a",
+        "y": "b",
+        "data": [{"name": "ewc", "x": [0, 0.5], "y": [1, None], "error": [0.1, None], "dashed": True}],
+    },
+    "scatter": {
+        "kind": "scatter",
+        "title": "S",
+        "x": "a",
+        "y": "b",
+        "data": [{"name": "n", "x": [1], "y": [2], "x_error": [0.1], "y_error": [0.2], "labels": ["p"]}],
+    },
+    "heatmap": {
+        "kind": "heatmap",
+        "title": "H",
+        "x": "a",
+        "y": "b",
+        "rows": ["r"],
+        "columns": [1, 2],
+        "data": [[1.5, None]],
+        "scale": "diverging",
+    },
+    "bars": {
+        "kind": "bars",
+        "title": "B",
+        "x": "a",
+        "data": [{"name": "n", "value": 1, "error": 0.1, "points": [0.9, 1.1], "reference": 2}],
+    },
+    "images": {"kind": "images", "title": "I", "data": [{"src": DOT, "alt": "a dot", "caption": "one"}]},
+    "table": {"kind": "table", "title": "T", "columns": ["a", "b"], "data": [["x", 1], ["y", None]]},
+}
+
+
+def test_every_kind_has_an_example_and_the_documented_one_is_right() -> None:
+    assert set(GOOD) == set(KINDS)
+    for view in GOOD.values():
+        assert checked(view)["title"] == view["title"]
+    text = (form.__doc__ or "").partition("An example, complete:")[2]
+    assert checked(json.loads(text))["kind"] == "lines"
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "told"),
+    [
+        ("lines", {"kind": "pie"}, "kind is one of lines"),
+        ("lines", {"title": " "}, "title is a text that is not empty"),
+        ("lines", {"x": 3}, "x is a text"),
+        ("lines", {"digits": 9}, "digits is 0 to 6"),
+        ("lines", {"data": [{"name": "n", "x": [1, 2], "y": [1]}]}, "data[0].y is as many numbers or null as x"),
+        ("lines", {"data": [{"name": "n", "x": [1], "y": [float("nan")]}]}, "data[0].y"),
+        ("lines", {"data": [{"name": "n", "x": [10**400], "y": [1]}]}, "data[0].x"),
+        ("lines", {"data": [{"x": [1], "y": [1]}]}, "data[0] is an object with a name"),
+        ("scatter", {"data": [{"name": "n", "x": [1], "y": [1], "labels": []}]}, "data[0].labels is 1 texts"),
+        ("heatmap", {"data": [[1, 2], [3, 4]]}, "data is rows x columns"),
+        ("heatmap", {"range": [1, 1]}, "range is [low, high]"),
+        ("heatmap", {"data": [{"name": "f", "data": [[1]]}]}, "data[0].data is rows x columns"),
+        ("bars", {"data": [{"name": "n"}]}, "data[0] has no value"),
+        ("images", {"data": [{"src": "https://example.org/a.png", "alt": "a"}]}, "data[0].src is a data URI"),
+        ("images", {"data": [{"src": "data:image/svg+xml;base64,AAAA", "alt": "a"}]}, "data[0].src is a data URI"),
+        ("table", {"data": [["x"]]}, "data[0] is 2 texts"),
+        ("table", {"origin": {"a": {"b": 1}}}, "origin is an object of plain values"),
+    ],
+)
+def test_what_is_wrong_is_told(kind: str, change: dict[str, Any], told: str) -> None:
+    with pytest.raises(ViewError) as caught:
+        checked({**GOOD[kind], **change})
+    assert told in str(caught.value)
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 10**6)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(list(KINDS)),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "x", "data", "value"]), inner)
+    ),
+    max_leaves=6,
+)
+
+
+def _damaged(view: dict[str, Any], path: list[int], value: Any) -> Any:
+    """The view with the value put somewhere into it."""
+    view = copy.deepcopy(view)
+    at: Any = view
+    for step in path:
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        if not keys:
+            break
+        key = keys[step % len(keys)]
+        if not isinstance(at[key], (dict, list)) or step % 5 == 0:
+            at[key] = value
+            return view
+        at = at[key]
+    return view
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.sampled_from(list(GOOD)), st.lists(st.integers(0, 20), min_size=1, max_size=5), JSON)
+def test_whatever_passes_can_be_drawn(kind: str, path: list[int], value: Any) -> None:
+    try:
+        view = checked(_damaged(GOOD[kind], path, value))
+    except ViewError:
+        return
+    figures = Figures(Ids())
+    figures.figure(view, "here")
+    json.dumps(figures.views, allow_nan=False)
+
+
+def test_analyses_beside_a_result_are_shown_by_name_and_method(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "results", made("ewc"), made("mas"))
+    for method in ("ewc", "mas"):
+        place = folder / "digits" / method / "analysis"
+        place.mkdir()
+        (place / "all_kinds.json").write_text(json.dumps(list(GOOD.values())))
+        (place / "raw.json").write_text('{"another": "program\'s"}')
+    high = {**GOOD["heatmap"], "data": [[4, -9]]}
+    (folder / "digits" / "mas" / "analysis" / "all_kinds.json").write_text(json.dumps([high]))
+    page = Page(write_report(folder, tmp_path / "r.html").path.read_text())
+    check_sound(page)
+    assert "All kinds" in page.text and "ewc: L" in page.text and "mas: H" in page.text
+    assert "results/digits/ewc/analysis/all_kinds.json" in page.text and "another" not in page.text
+    maps = [v for v in page.values["views"].values() if v["title"] in ("ewc: H", "mas: H")]
+    assert [v["range"] for v in maps] == [[-9, 9]] * 2  # side by side, on one scale
+    assert [a["src"] for tag, a in page.elements if tag == "img"] == [DOT]
+
+
+@pytest.mark.parametrize(("text", "told"), [("{", "cannot be read as JSON"), ('{"kind": "pie"}', "kind is one of")])
+def test_a_damaged_analysis_is_named(tmp_path: Path, text: str, told: str) -> None:
+    folder = saved(tmp_path / "results", made("ewc"))
+    place = folder / "digits" / "ewc" / "analysis"
+    place.mkdir()
+    (place / "bad.json").write_text(text)
+    with pytest.raises(ResultsError, match=told) as caught:
+        write_report(folder, tmp_path / "r.html")
+    assert "analysis/bad.json" in str(caught.value)
