@@ -21,7 +21,7 @@ types: $(VENV)/.installed-dev
 # The tests of the report's page need a Chromium and are skipped without one. Only a CI machine gets it installed.
 browser:
 	@if [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then \
-	  timeout 300 sh -c 'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium' \
+	  timeout 150 sh -c 'apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y chromium' \
 	  >/dev/null 2>&1 || echo "No Chromium could be installed: the tests in a browser are skipped."; \
 	fi
 
