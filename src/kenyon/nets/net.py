@@ -40,7 +40,6 @@ class Outputs:
 
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
-    target: Tensor | None = None  # (..., B, C), of another network, to be imitated
 
 
 class Net:

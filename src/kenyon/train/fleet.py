@@ -31,6 +31,7 @@ class Samples:
     labels: Tensor  # (R, N)
     member: Tensor  # (R, N) which of the phase's tasks a sample belongs to
     sizes: Tensor  # (R,)
+    said: Tensor | None = None  # (R, N, C) logits of a teacher, where there is one
 
 
 class Fleet:
@@ -134,6 +135,7 @@ class Batch:
     labels: Tensor  # (..., B)
     weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
     member: Tensor | None  # (..., B) or None when the phase has one task
+    said: Tensor | None = None  # (..., B, C) logits of a teacher that was asked beforehand
 
     @property
     def valid(self) -> Tensor:
@@ -169,6 +171,8 @@ class Loader:
         )
         self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
         self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
+        self.said: Tensor | None = None  # (R, S, batch, C), where samples come with what a teacher says
+        self.taught = False  # whether those of this pass do
         self.windows: Noise | None = None  # of all steps, where training shows images at random
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
@@ -193,6 +197,13 @@ class Loader:
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
         self.there.copy_(valid.amax(-1))
+        self.taught = samples.said is not None
+        if samples.said is not None:
+            C = samples.said.shape[2]
+            if self.said is None:
+                self.said = samples.said.new_zeros(R, self.capacity, self.size, C)
+            said = samples.said.gather(1, pick.unsqueeze(2).expand(-1, -1, C))
+            self.said.copy_(said.view_as(self.said))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
@@ -228,6 +239,10 @@ class Loader:
                 return buffer[run].index_select(-2, self.step).squeeze(-2)
             return buffer[run, step].contiguous()
 
+        said = None
+        if self.taught and self.said is not None:
+            mine = self.said[run]
+            said = mine.select(-3, step) if step is not None else mine.index_select(-3, self.step).squeeze(-3)
         windows = None
         if self.windows is not None:
             windows = self.windows.of_step(self.step).of_runs(run if isinstance(run, slice) else slice(run, run + 1))
@@ -236,4 +251,5 @@ class Loader:
             labels=now(self.labels),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,
+            said=said,
         )
