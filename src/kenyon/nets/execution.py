@@ -247,18 +247,25 @@ class Stacked(Sequential):
         x = F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
         bias = w.new_zeros(outputs) if bias is None else bias.to(x.dtype).reshape(-1)
         bias = F.pad(bias, (0, padded(outputs) - outputs))
-        kernels = x.is_cuda and fused.available(x) and step.relu
-        piece = pieces[step.number] if step.site is not None else None
-        threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
-        if step.pool and kernels and x.shape[2] % 2 == x.shape[3] % 2 == 0:
-            return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
-        if step.relu:
-            x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
-        else:
-            x = x + bias.view(1, -1, 1, 1)
-        if step.pool:
-            x = F.max_pool2d(x, 2)
-        return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
+        return behind_convolution(step, x, bias, pieces[step.number] if step.site is not None else None)
+
+
+def behind_convolution(step: Step, x: Tensor, bias: Tensor, piece: Tensor | None) -> Tensor:
+    """The bias, ReLU, pooling and dropout of a step, from what its convolution left (B, C, H, W), which is lost.
+
+    `piece`: the random bytes of the dropout (B, H', W', C), if there is one.
+    """
+    kernels = fused.available(x) and step.relu
+    threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
+    if step.pool and kernels and x.shape[2] % 2 == x.shape[3] % 2 == 0:
+        return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
+    if step.relu:
+        x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+    else:
+        x = x + bias.to(x.dtype).view(1, -1, 1, 1)
+    if step.pool:
+        x = F.max_pool2d(x, 2)
+    return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
 
 
 class General:

@@ -32,12 +32,12 @@ class _DenseLayer(torch.autograd.Function):
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         wide = torch.promote_types(dy.dtype, torch.float32)
-        parts = torch.bmm(dy, w), _products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
+        parts = torch.bmm(dy, w), products(dy.transpose(1, 2), flat), dy.sum(1, dtype=wide)
         dx, dw, db = (part.unflatten(0, ctx.lead) for part in parts)
         return dx, dw, db
 
 
-def _products(a: Tensor, b: Tensor) -> Tensor:
+def products(a: Tensor, b: Tensor) -> Tensor:
     """Batched products of matrices, in float32 or better."""
     if a.is_cuda and a.dtype is torch.bfloat16:
         return torch.bmm(a, b, out_dtype=torch.float32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from kenyon.nets.frame import Frame
 from kenyon.random import Noise
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.task import Split, Stream
+from kenyon.streams.views import Augmentation, Testing
 from kenyon.train.augment import augmented
 from kenyon.train.device import Runs
 
@@ -81,11 +83,17 @@ class Fleet:
         index (R, B) likewise, or by reference. With the `noise` of these runs they are shown as in training, without
         it as in tests.
         """
-        view = self.testing if noise is None else self.augmentation
+        if isinstance(run, slice) and self.by_reference and self._view(noise) is None:
+            return Pictures(self.addresses, index, self.gains, self.shifts, partial(self._laid_out, run, index))
+        return self._laid_out(run, index, noise)
+
+    def _view(self, noise: Noise | None) -> Augmentation | Testing:
+        return self.testing if noise is None else self.augmentation
+
+    def _laid_out(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor:
+        view = self._view(noise)
         if not isinstance(run, slice):
             pixels = augmented(view, self.pools[run], index, noise)
-        elif self.by_reference and view is None:
-            return Pictures(self.addresses, index, self.gains, self.shifts)
         elif self.one_pool:
             pixels = augmented(view, self.pools[0], index, noise)
         else:
