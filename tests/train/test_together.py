@@ -109,7 +109,7 @@ def test_small_batches_at_once_equal_one_after_another(
 @pytest.mark.parametrize(
     ("name", "shape"),
     [
-        *((name, PADDED) for name in ("caf-ewc", "er", "icl-ewc", "discrete", "joint-caf", "pnc")),
+        *((name, PADDED) for name in ("caf-ewc", "er", "icl-ewc", "discrete", "joint-caf")),
         ("caf-ewc", FRAMED),
         ("pnc", FRAMED),
     ],

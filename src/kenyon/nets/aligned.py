@@ -10,7 +10,7 @@ W's convolution left: no map is written for the sake of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import gcd
 from typing import Any
 
@@ -46,13 +46,23 @@ class Aligned(Sequential):
         self.last = max((place for place, kind in enumerate(kinds) if kind in (nn.Conv2d, nn.Linear)), default=0)
         self.streams: list[torch.cuda.Stream] = []
 
-    def features(self, views: Params, images: Tensor, pieces: list[Tensor | None], dtype: torch.dtype) -> Tensor:
+    def features(
+        self,
+        views: Params,
+        images: Tensor,
+        pieces: list[Tensor | None],
+        dtype: torch.dtype,
+        seen: list[Tensor] | None = None,
+    ) -> Tensor:
         """Named views (R, ...) of rows, images (R, B, C, H, W) and the bytes of each dropout (R, B, ...), None
         without: (R, B, F), computed in `dtype`.
+
+        `seen`: what each step of the knowledge base before the flattening gives to the next, (R, B, H, W, C) with C
+        padded, where somebody has computed it.
         """
         z: Tensor | None
         if self.flat:
-            x, z = self._through_convolutions(views, _padded(images, dtype), pieces)
+            x, z = self._through_convolutions(views, _padded(images, dtype), pieces, seen)
         else:
             x = z = images.flatten(2).to(dtype)
         for place, step in enumerate(self.steps[self.flat :], self.flat):
@@ -74,16 +84,20 @@ class Aligned(Sequential):
         return x
 
     def _through_convolutions(
-        self, views: Params, x: Tensor, pieces: list[Tensor | None]
+        self, views: Params, x: Tensor, pieces: list[Tensor | None], maps: list[Tensor] | None
     ) -> tuple[Tensor, Tensor | None]:
         """What a column and the knowledge base it sees give to the dense layers, (R, B, F) each; the latter only if
         it is of use there.
         """
-        trained, seen = self._laid_out(views, x.shape[2], x.dtype)
+        trained = self._laid_out(views, x.shape[2], x.dtype)
+        weights = self._laid_out(views, x.shape[2], x.dtype, seen=True) if maps is None else {}
 
         def vectors(run: int, mine: Params) -> tuple[Tensor, Tensor | None]:
-            still = {name: _of_run(value, run) for name, value in seen.items()}
-            return self._maps(mine, still, x[run], [None if piece is None else piece[run] for piece in pieces])
+            if maps is None:
+                seen = self._seen({name: _of_run(value, run) for name, value in weights.items()}, x[run])
+            else:
+                seen = (each[run].movedim(-1, 1).to(x.dtype) for each in maps)
+            return self._maps(mine, seen, x[run], [None if piece is None else piece[run] for piece in pieces])
 
         streams = self._streams(len(x), x.device)
         needed = torch.is_grad_enabled() and any(p.requires_grad for p in trained.values())
@@ -96,30 +110,38 @@ class Aligned(Sequential):
             self.streams.append(torch.cuda.Stream(device))
         return self.streams
 
-    def _laid_out(self, views: Params, channels: int, dtype: torch.dtype) -> tuple[Params, Params]:
-        """The parameters of all convolutions as they are used: first what is trained, then what is seen. Kernels are
+    def _laid_out(self, views: Params, channels: int, dtype: torch.dtype, *, seen: bool = False) -> Params:
+        """The parameters of all convolutions as they are used, of the column or of what it has `seen`. Kernels are
         (R, O, h, w, I), biases (R, O), with O and I padded.
         """
-        trained: Params = {}
-        seen: Params = {}
+        found: Params = {}
         for step in self.steps[: self.flat]:
             if not isinstance(step.layer, nn.Conv2d):
                 continue
             name, units = step.name, padded(step.layer.out_channels)
-            trained[f"{name}.W"] = _kernel(views[f"active.{name}.weight"], units, channels, dtype)
-            trained[f"{name}.b"] = _wider(_bias(views, f"active.{name}"), units)
-            if f"lateral.{name}.V" in views:
-                trained[f"{name}.V"] = _kernel(views[f"lateral.{name}.V"], units, channels, dtype)
-                trained[f"{name}.c"] = _wider(views[f"lateral.{name}.c"], units)
-                trained[f"{name}.U"] = _wider(_scaled(views, name), units, units)
-            with torch.no_grad():
-                seen[f"{name}.W"] = _kernel(views[f"seen.{name}.weight"], units, channels, dtype)
-                seen[f"{name}.b"] = _wider(_bias(views, f"seen.{name}"), units)
+            layer = f"seen.{name}" if seen else f"active.{name}"
+            found[f"{name}.W"] = _kernel(views[f"{layer}.weight"], units, channels, dtype)
+            found[f"{name}.b"] = _wider(_bias(views, layer), units)
+            if f"lateral.{name}.V" in views and not seen:
+                found[f"{name}.V"] = _kernel(views[f"lateral.{name}.V"], units, channels, dtype)
+                found[f"{name}.c"] = _wider(views[f"lateral.{name}.c"], units)
+                found[f"{name}.U"] = _wider(_scaled(views, name), units, units)
             channels = units
-        return trained, seen
+        return found
+
+    @torch.no_grad()
+    def _seen(self, weights: Params, z: Tensor) -> Iterator[Tensor]:
+        """The images (B, C, H, W) of one run on their way up the knowledge base, behind each layer."""
+        for step in self.steps[: self.flat]:
+            if isinstance(step.layer, nn.Conv2d):
+                z = _convolved(step.layer, z, weights[f"{step.name}.W"])
+                z = behind_convolution(step, z, weights[f"{step.name}.b"], None)
+            elif step.site is None:
+                z = step.layer(z)
+            yield z
 
     def _maps(
-        self, mine: Params, seen: Params, x: Tensor, pieces: list[Tensor | None]
+        self, mine: Params, seen: Iterator[Tensor], x: Tensor, pieces: list[Tensor | None]
     ) -> tuple[Tensor, Tensor | None]:
         """Of one run: x (B, C, H, W) goes up the column, z up the knowledge base. Both come out as vectors (B, F)."""
         z, channels = x, self.channels
@@ -134,13 +156,12 @@ class Aligned(Sequential):
                     relu = fused.bias_relu if fused.available(inner) else fused.bias_relu_plain
                     maps = _mixed(maps, relu(inner, mine[f"{name}.c"]), mine[f"{name}.U"])
                 x = behind_convolution(step, maps, mine[f"{name}.b"], piece)
-                if place < self.last:
-                    with torch.no_grad():
-                        z = behind_convolution(step, _convolved(layer, z, seen[f"{name}.W"]), seen[f"{name}.b"], None)
             elif step.site is not None:
                 x = x if piece is None else x * (piece >= step.site.threshold).movedim(-1, 1) * step.site.scale
             else:
-                x, z = layer(x), layer(z) if place < self.last else z
+                x = layer(x)
+            if place < self.last:
+                z = next(seen)
         of_use = self.flat < self.last
         return x[:, :channels].flatten(1), z[:, :channels].flatten(1) if of_use else None
 

@@ -89,15 +89,19 @@ class Columns(Sequential):
         self.backbone, self.channels, self.layout, self.dtype = backbone, shape[0], layout, dtype
         self.names = tuple(name for name, _ in backbone.named_parameters())
         self.trained = tuple(n for n in layout.segments if n.startswith(("active.", "lateral.")) and n not in HEAD)
-        self.parts = (*self.trained, *(f"seen.{name}" for name in self.names))  # all but the head
-        self._used = frozenset((*self.parts, *HEAD))
+        self._moving, self._still = (
+            frozenset((*self.trained, *HEAD)),
+            frozenset(f"seen.{name}" for name in self.names),
+        )
+        # Where in a row the weights begin that are seen.
+        self.first_seen = min((layout.segments[name].start for name in self._still), default=0)
         weighty = [place for place, step in enumerate(self.steps) if isinstance(step.layer, (nn.Conv2d, nn.Linear))]
         self.last = weighty[-1] if weighty else 0  # behind its input the knowledge base is of no use
 
     @property
     def size(self) -> int:
         """Numbers of a run's row that there are for the sake of the column."""
-        return sum(prod(self.layout.segments[name].shape) for name in self._used)
+        return sum(prod(self.layout.segments[name].shape) for name in self._moving | self._still)
 
     # ------------------------------------------------------------------ weights
 
@@ -135,20 +139,31 @@ class Columns(Sequential):
 
     # ------------------------------------------------------------------ the forward pass
 
-    def logits(self, row: Rows, images: Tensor, noise: Tensor | Noise | None = None) -> Tensor:
+    def logits(
+        self, row: Rows, images: Tensor, noise: Tensor | Noise | None = None, seen: list[Tensor] | None = None
+    ) -> Tensor:
         """What the column says of images of the task at hand: of one run, row (P,) and images (B, C, H, W) -> (B, C);
-        of all runs of a small dense network, or on a GPU, likewise with a leading run axis.
+        of all runs of a small dense network, or on a GPU, likewise with a leading run axis. `seen`: the maps of the
+        knowledge base that it sees, where somebody has them (see `Aligned.features`).
         """
-        views = self.layout.views(row, self._used)
+        views = self.layout.views(row, self._moving)
+        still = self.layout.views(row if isinstance(row, dict) else row.detach(), self._still)
         head = [views[name] for name in HEAD]
+        parts = {n: views[n] for n in self.trained} | {f"seen.{n}": still[f"seen.{n}"] for n in self.names}
         if self.aligned is not None:
-            return self._on_gpu(self.aligned, {name: views[name] for name in self.parts}, head, images, noise)
-        cast = {name: views[name].to(self.dtype) for name in self.parts}
+            return self._on_gpu(self.aligned, parts, head, images, noise, seen)
+        cast = {name: value.to(self.dtype) for name, value in parts.items()}
         of = self._of_all_runs if head[1].ndim == 2 else self._of_one_run
         return _product(of(cast, images.to(self.dtype), noise).to(head[1].dtype), *head)
 
     def _on_gpu(
-        self, aligned: Aligned, views: Params, head: list[Tensor], images: Tensor, noise: Tensor | Noise | None
+        self,
+        aligned: Aligned,
+        views: Params,
+        head: list[Tensor],
+        images: Tensor,
+        noise: Tensor | Noise | None,
+        seen: list[Tensor] | None = None,
     ) -> Tensor:
         if images.ndim == 4:  # one run
             mine = noise.unsqueeze(0) if isinstance(noise, Tensor) else noise
@@ -157,7 +172,7 @@ class Columns(Sequential):
         B = images.shape[1]
         drawn = noise.bytes(self.noise_size(B)) if isinstance(noise, Noise) else noise
         each = {name: value.squeeze(1) for name, value in views.items()}
-        features = aligned.features(each, images, self.bytes_of(drawn, B), self.dtype)
+        features = aligned.features(each, images, self.bytes_of(drawn, B), self.dtype, seen)
         return own_logits(features.to(head[1].dtype).unsqueeze(1), *head).squeeze(1)
 
     def _of_one_run(self, views: Params, images: Tensor, noise: Tensor | Noise | None) -> Tensor:

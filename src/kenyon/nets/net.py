@@ -224,10 +224,12 @@ class Net:
     ) -> Tensor:
         """What the active column says of a batch of one task, heads (1,): (..., B, C), as `forward`."""
         assert self.columns is not None
+        seen: list[Tensor] | None = None
         if isinstance(images, Pictures):
-            assert images.laid_out is not None
+            assert isinstance(self.execute, Tiled) and isinstance(row, Tensor) and images.laid_out is not None
+            seen = self.execute.maps(row.detach()[:, self.columns.first_seen :], images)
             images = images.laid_out()
-        logits = self.columns.logits(row, images, noise)
+        logits = self.columns.logits(row, images, noise, seen)
         return logits if self._absent is None else logits.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
 
     def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, absent: Tensor | None) -> Outputs:
