@@ -10,25 +10,20 @@ W's convolution left: no map is written for the sake of a sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from math import gcd
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.nets import fused
+from kenyon.nets.beside import beside, of_run
 from kenyon.nets.dropout import padded
 from kenyon.nets.execution import Params, Sequential, behind_convolution
-from kenyon.nets.products import dense_layer, products
-from kenyon.threads import in_streams
+from kenyon.nets.mixed import mixed
+from kenyon.nets.products import dense_layer
 
 PIXEL = 8  # channels of an image are a multiple of this: 16 bytes in bfloat16
-SHARES = 64  # parts in which a gradient of U is summed, so that many processors work on it
-
-# (run, its parameters by name) -> what its convolutions make of its images, and those of the knowledge base
-Vectors = Callable[[int, Params], tuple[Tensor, Tensor | None]]
 
 
 class Aligned(Sequential):
@@ -94,14 +89,12 @@ class Aligned(Sequential):
 
         def vectors(run: int, mine: Params) -> tuple[Tensor, Tensor | None]:
             if maps is None:
-                seen = self._seen({name: _of_run(value, run) for name, value in weights.items()}, x[run])
+                seen = self._seen({name: of_run(value, run) for name, value in weights.items()}, x[run])
             else:
                 seen = (each[run].movedim(-1, 1).to(x.dtype) for each in maps)
             return self._maps(mine, seen, x[run], [None if piece is None else piece[run] for piece in pieces])
 
-        streams = self._streams(len(x), x.device)
-        needed = torch.is_grad_enabled() and any(p.requires_grad for p in trained.values())
-        return _Beside.apply(vectors, streams, needed, tuple(trained), *trained.values())  # type: ignore[no-untyped-call]
+        return beside(vectors, trained, self._streams(len(x), x.device))
 
     def _streams(self, runs: int, device: torch.device) -> list[torch.cuda.Stream]:
         if device.type != "cuda" or runs == 1:
@@ -154,7 +147,7 @@ class Aligned(Sequential):
                 if f"{name}.V" in mine:
                     inner = _convolved(layer, z, mine[f"{name}.V"])
                     relu = fused.bias_relu if fused.available(inner) else fused.bias_relu_plain
-                    maps = _mixed(maps, relu(inner, mine[f"{name}.c"]), mine[f"{name}.U"])
+                    maps = mixed(maps, relu(inner, mine[f"{name}.c"]), mine[f"{name}.U"])
                 x = behind_convolution(step, maps, mine[f"{name}.b"], piece)
             elif step.site is not None:
                 x = x if piece is None else x * (piece >= step.site.threshold).movedim(-1, 1) * step.site.scale
@@ -164,85 +157,6 @@ class Aligned(Sequential):
                 z = next(seen)
         of_use = self.flat < self.last
         return x[:, :channels].flatten(1), z[:, :channels].flatten(1) if of_use else None
-
-
-class _Beside(torch.autograd.Function):
-    """Every run's graph is kept, so that its backward pass goes through its stream too."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        vectors: Vectors,
-        streams: Sequence[torch.cuda.Stream],
-        needed: bool,
-        names: tuple[str, ...],
-        *params: Tensor,
-    ) -> tuple[Tensor, Tensor | None]:
-        found: list[tuple[Tensor, Tensor | None]] = []
-        leaves: list[Params] = []
-
-        def forwards(run: int) -> None:
-            mine = {n: _of_run(p.detach(), run).requires_grad_(needed) for n, p in zip(names, params, strict=True)}
-            with torch.set_grad_enabled(needed):
-                found.append(vectors(run, mine))
-            leaves.append(mine)
-
-        in_streams(forwards, range(len(params[0])), streams)
-        if needed:
-            ctx.save_for_backward(*params)
-            ctx.kept = [x for x, _ in found], leaves, streams
-        out = torch.stack([x.detach() for x, _ in found])
-        seen = [z for _, z in found if z is not None]
-        if not seen:
-            return out, None
-        below = torch.stack(seen)
-        ctx.mark_non_differentiable(below)
-        return out, below
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
-        found, leaves, streams = ctx.kept
-        gradients = [torch.empty_like(p) for p in ctx.saved_tensors]
-
-        def backwards(run: int) -> None:
-            mine = torch.autograd.grad(found[run], tuple(leaves[run].values()), slope[run])
-            torch._foreach_copy_([_of_run(g, run) for g in gradients], mine)
-
-        in_streams(backwards, range(len(found)), streams)
-        ctx.kept = None
-        return (None, None, None, None, *gradients)
-
-
-class _Mixed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, maps: Tensor, inner: Tensor, U: Tensor) -> Tensor:
-        U = U.to(maps.dtype)
-        _pixels(maps).addmm_(_pixels(inner), U.t())
-        ctx.mark_dirty(maps)
-        ctx.save_for_backward(inner, U)
-        return maps
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        inner, U = ctx.saved_tensors
-        gradient = gradient.contiguous(memory_format=torch.channels_last)
-        dy, h = _pixels(gradient), _pixels(inner)
-        d_inner = (dy @ U).view(inner.movedim(1, -1).shape).movedim(-1, 1)
-        shares = gcd(len(dy), SHARES)
-        d_U = products(dy.unflatten(0, (shares, -1)).transpose(1, 2), h.unflatten(0, (shares, -1))).sum(0)
-        return gradient, d_inner, d_U
-
-
-def _mixed(maps: Tensor, inner: Tensor, U: Tensor) -> Tensor:
-    """maps + U inner, over the maps (B, O, H, W), whose old values are lost."""
-    return _Mixed.apply(maps, inner, U)  # type: ignore[no-untyped-call]
-
-
-def _pixels(maps: Tensor) -> Tensor:
-    """(B, C, H, W) in channels_last memory as (B * H * W, C)"""
-    return maps.movedim(1, -1).view(-1, maps.shape[1])
 
 
 def _convolved(layer: nn.Conv2d, x: Tensor, kernel: Tensor) -> Tensor:
@@ -257,11 +171,6 @@ def _padded(images: Tensor, dtype: torch.dtype) -> Tensor:
     wide = torch.zeros(R, B, H, W, -(-C // PIXEL) * PIXEL, dtype=dtype, device=images.device)
     wide[..., :C].copy_(images.movedim(2, -1))
     return wide.movedim(-1, 2)
-
-
-def _of_run(value: Tensor, run: int) -> Tensor:
-    """One run's, a kernel as (O, I, h, w) in channels_last memory."""
-    return value[run].movedim(-1, 1) if value.ndim == 5 else value[run]
 
 
 def _kernel(weight: Tensor, outputs: int, inputs: int, dtype: torch.dtype) -> Tensor:

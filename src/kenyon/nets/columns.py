@@ -12,6 +12,8 @@ over units, for maps a 1x1 convolution; a has one number a unit, first drawn fro
 The column looks at the knowledge base as it stood when the task began, of which the row keeps a copy ("seen"): what
 the column says does not change while the knowledge base learns it. Only the column, its head and the adaptors are
 trained; the knowledge base it sees has no dropout.
+
+Below, the equation is carried out as it stands; on a GPU the same is done faster, see `aligned`.
 """
 
 from __future__ import annotations
@@ -89,10 +91,8 @@ class Columns(Sequential):
         self.backbone, self.channels, self.layout, self.dtype = backbone, shape[0], layout, dtype
         self.names = tuple(name for name, _ in backbone.named_parameters())
         self.trained = tuple(n for n in layout.segments if n.startswith(("active.", "lateral.")) and n not in HEAD)
-        self._moving, self._still = (
-            frozenset((*self.trained, *HEAD)),
-            frozenset(f"seen.{name}" for name in self.names),
-        )
+        self._moving = frozenset((*self.trained, *HEAD))
+        self._still = frozenset(f"seen.{name}" for name in self.names)
         # Where in a row the weights begin that are seen.
         self.first_seen = min((layout.segments[name].start for name in self._still), default=0)
         weighty = [place for place, step in enumerate(self.steps) if isinstance(step.layer, (nn.Conv2d, nn.Linear))]
@@ -147,9 +147,10 @@ class Columns(Sequential):
         knowledge base that it sees, where somebody has them (see `Aligned.features`).
         """
         views = self.layout.views(row, self._moving)
-        still = self.layout.views(row if isinstance(row, dict) else row.detach(), self._still)
+        still = views if isinstance(row, dict) else self.layout.views(row.detach(), self._still)
         head = [views[name] for name in HEAD]
-        parts = {n: views[n] for n in self.trained} | {f"seen.{n}": still[f"seen.{n}"] for n in self.names}
+        parts = {name: views[name] for name in self.trained}
+        parts |= {f"seen.{name}": still[f"seen.{name}"].detach() for name in self.names}
         if self.aligned is not None:
             return self._on_gpu(self.aligned, parts, head, images, noise, seen)
         cast = {name: value.to(self.dtype) for name, value in parts.items()}
@@ -180,7 +181,7 @@ class Columns(Sequential):
         images = images[:, : self.channels]  # without those that are there for the sake of alignment
         pieces = self.bytes_of(noise, len(images))
         trained = {name: views[name] for name in self.trained}
-        seen = {name: views[f"seen.{name}"][0].detach() for name in self.names}
+        seen = {name: views[f"seen.{name}"][0] for name in self.names}
 
         def features(part: Part, mine: Params) -> Tensor:
             x = images[part.samples]
@@ -201,7 +202,7 @@ class Columns(Sequential):
         if noise is not None:
             keep = [*kept_of_all(self.sites, 1, noise, B, images.dtype)]
         trained = {name: views[name].squeeze(1) for name in self.trained}
-        seen = {name: views[f"seen.{name}"].squeeze(1).detach() for name in self.names}
+        seen = {name: views[f"seen.{name}"].squeeze(1) for name in self.names}
         return self._column(trained, seen, images.flatten(0, 1), keep, runs=R)
 
     def _column(self, mine: Params, seen: Params, x: Tensor, keep: list[Tensor | None], runs: int = 0) -> Tensor:
