@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from kenyon.losses import weighted_cross_entropy
@@ -23,8 +22,11 @@ class Stage:
 
     name: str
     forward: Callable[..., Outputs]  # as Net.forward, with the net as its first argument
-    # (outputs, labels (..., B), weights of samples (..., B)) -> the weighted sum over samples, (...)
+    # (outputs, what they should be, weights of samples (..., B)) -> the weighted sum over samples, (...). They should
+    # be the labels (..., B), or what a teacher says, its logits (..., B, C).
     loss: Callable[[Outputs, Tensor, Tensor], Tensor]
+    # As `forward`, without noise. Nothing that the stage trains changes what it says of an image.
+    teacher: Callable[..., Outputs] | None = None
 
 
 def _surprise(out: Outputs, labels: Tensor, weight: Tensor) -> Tensor:
@@ -44,32 +46,16 @@ def _active_column(
     return Outputs(net.active_logits(row, images, heads, noise), None)
 
 
-def _beside_active_column(
-    net: Net,
-    row: Rows,
-    images: Tensor | Pictures,
-    heads: Tensor,
-    member: Tensor | None = None,
-    *,
-    noise: Tensor | Noise | None = None,
-    own: bool = False,
-) -> Outputs:
-    """The knowledge base, with dropout; what it is to say comes from the active column, without."""
-    with torch.no_grad():
-        target = net.active_logits(row, images, heads)
-    return replace(net.forward(row, images, heads, member, noise=noise, own=own), target=target)
-
-
-def _imitation(out: Outputs, labels: Tensor, weight: Tensor) -> Tensor:
-    """KL(target || prediction). A class that is not there counts 0 * 0."""
-    assert out.target is not None
-    log_p, log_q = out.target.log_softmax(-1), out.logits.log_softmax(-1)
+def _imitation(out: Outputs, said: Tensor, weight: Tensor) -> Tensor:
+    """KL(teacher || prediction). A class that is not there counts 0 * 0."""
+    log_p, log_q = said.log_softmax(-1), out.logits.log_softmax(-1)
     return ((log_p.exp() * (log_p - log_q)).sum(-1) * weight).sum(-1)
 
 
 LEARN = Stage("learn", Net.forward, _surprise)
 
 # Progress & Compress: the active column learns the task while the knowledge base, which is the network itself, is
-# held still; then the knowledge base learns from the column's predictions, which stay as they are.
+# held still; then the knowledge base, with dropout, learns from the column's predictions without, which stay as they
+# are.
 PROGRESS = Stage("progress", _active_column, _surprise)
-COMPRESS = Stage("compress", _beside_active_column, _imitation)
+COMPRESS = Stage("compress", Net.forward, _imitation, teacher=_active_column)

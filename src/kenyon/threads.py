@@ -1,4 +1,4 @@
-"""Pieces of work side by side on the cores of a CPU, each computed by one of them.
+"""Pieces of work side by side: on the cores of a CPU, each computed by one of them, or in streams of a GPU.
 
 How a large sum rounds depends on how many threads share it. Here no thread shares its work: pieces are cut by what is
 to be computed, never by how many cores there are, and so the numbers are the same on any number of cores.
@@ -56,6 +56,25 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
         for future in futures:
             future.cancel()
         wait(futures)
+
+
+def in_streams(work: Callable[[int], None], items: Sequence[int], streams: Sequence[torch.cuda.Stream]) -> None:
+    """Do each item's work in the stream of its number; without streams, one after another.
+
+    Streams begin behind what the current one has been given, which in turn goes on when all are done. So memory may
+    come from the current stream and be used in theirs, and the other way round.
+    """
+    if not streams:
+        for item in items:
+            work(item)
+        return
+    main = torch.cuda.current_stream()
+    for item in items:
+        streams[item].wait_stream(main)
+        with torch.cuda.stream(streams[item]):
+            work(item)
+    for item in items:
+        main.wait_stream(streams[item])
 
 
 class _Here(threading.local):

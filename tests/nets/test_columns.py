@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, cifar_cnn, digits_mlp
+from kenyon.nets import Net, alexnet, cifar_cnn, digits_mlp, fused, omniglot_cnn
+from kenyon.nets.aligned import Aligned
 from kenyon.random import Noise
 
 HEADS = torch.zeros(1, dtype=torch.long)
@@ -120,6 +123,79 @@ def test_all_runs_at_once_equal_run_by_run(noisy: bool) -> None:
     together = net.active_logits(rows, x, HEADS, noise)
     for run in range(R):
         torch.testing.assert_close(together[run], net.active_logits(rows[run], x[run], HEADS, drawn[run]))
+
+
+# ---------------------------------------------------------------------- as on a GPU
+
+KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, int, int]]] = {
+    "small": (small_cnn, (2, 12, 12)),
+    "cifar": (lambda: cifar_cnn(5), (3, 32, 32)),
+    "omniglot": (lambda: omniglot_cnn(5), (1, 28, 28)),
+    "alexnet": (lambda: alexnet(2), (3, 64, 64)),
+    "digits": (lambda: digits_mlp(5), (1, 8, 8)),
+}
+
+
+def kind_net(kind: str, dtype: torch.dtype = torch.float64) -> Net:
+    build, shape = KINDS[kind]
+    return Net(build(), shape, (3, 3), active_column=True, dtype=dtype)
+
+
+def aligned(net: Net, shape: tuple[int, int, int]) -> Aligned:
+    found = Aligned(net.backbone, shape)  # type: ignore[arg-type]
+    assert found.known
+    return found
+
+
+def both_ways(net: Net, shape: tuple[int, int, int], noisy: bool, beside: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+    """What a GPU would compute of all runs at once, and one run after another: logits and the gradient of rows."""
+    R, B, wide = 3, 5, net.dtype
+    assert net.columns is not None
+    x = torch.randn(R, B, *shape, generator=torch.Generator().manual_seed(2), dtype=wide)
+    rows = moved(net, tuple(range(R))).to(wide)
+    noise = Noise.at(torch.tensor([5, 6, 7]), torch.zeros(1, dtype=torch.long)) if noisy else None
+    drawn = noise.bytes(net.columns.noise_size(B)) if noise is not None else [None] * R
+    alone = []
+    for run in range(R):
+        leaf = rows[run].clone().requires_grad_()
+        out = net.active_logits(leaf, x[run], HEADS, drawn[run])
+        alone.append((out, torch.autograd.grad(out.sin().sum(), leaf)[0]))
+    net.columns.aligned = aligned(net, shape)
+    leaf = rows.clone().requires_grad_()
+    seen = torch.cat([x, x.new_zeros(R, B, beside, *shape[1:])], dim=2)  # with empty channels for alignment
+    together = net.active_logits(leaf, seen, HEADS, noise)
+    yield together, torch.stack([out for out, _ in alone])
+    yield torch.autograd.grad(together.sin().sum(), leaf)[0], torch.stack([slope for _, slope in alone])
+    with torch.no_grad():
+        yield net.active_logits(rows, seen, HEADS, noise), together
+    yield net.active_logits(rows[1], seen[1], HEADS, drawn[1]), together[1]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gpu_computes_the_same(kind: str, noisy: bool) -> None:
+    """Aligned memory, all runs at once: values and gradients."""
+    beside = 0 if kind == "digits" else int(noisy)
+    for ours, expected in both_ways(kind_net(kind), KINDS[kind][1], noisy, beside):
+        torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("noisy", [False, True])
+def test_with_kernels_behind_convolutions(noisy: bool) -> None:
+    """On a CPU only in Triton's interpreter: bias, ReLU, pooling and dropout in one pass."""
+    if torch.cuda.is_available() or not fused.available(
+        torch.zeros(1, 16, 2, 2).contiguous(memory_format=torch.channels_last)
+    ):
+        pytest.skip("needs Triton's interpreter in a process of its own")
+    for kind in ("omniglot", "cifar"):
+        for ours, expected in both_ways(kind_net(kind, torch.float32), KINDS[kind][1], noisy):
+            torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_backbones_that_cannot_be_aligned_are_known() -> None:
+    for layers in ((nn.Conv2d(1, 2, 3), nn.Linear(6, 4), nn.Flatten()), (nn.Linear(8, 4), nn.Flatten())):
+        assert not Aligned(nn.Sequential(*layers), (1, 8, 8)).known
 
 
 def test_classes_that_a_task_does_not_have_are_never_predicted() -> None:

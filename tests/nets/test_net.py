@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, cifar_cnn, digits_mlp
+from kenyon.nets import Layout, Net, cifar_cnn, digits_mlp
 from tests.nets.by_hand import SHAPES, gradient, head, images, make, mixed
 
 # ---------------------------------------------------------------------- size
@@ -242,3 +242,15 @@ def test_features_must_be_vectors() -> None:
 def test_dropout_of_everything_is_refused() -> None:
     with pytest.raises(ConfigError, match="below 1"):
         Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.Dropout(1.0)), SHAPES["digits"], (2,))
+
+
+def test_views_of_some_names_are_those_of_all() -> None:
+    """Neighbours that are not asked for are split off as one; their gradient is zero."""
+    layout = Layout({"a": (2, 3), "b": (4,)}, {"c": (1,), "d": (2, 2), "e": (3,)})
+    rows = torch.randn(2, layout.size, requires_grad=True)
+    whole = layout.views(rows)
+    for names in (frozenset("ad"), frozenset("bce"), frozenset("e"), frozenset("abcde")):
+        some = layout.views(rows, names)
+        assert list(some) == sorted(names) and all(torch.equal(some[n], whole[n]) for n in names)
+        slope = layout.views(torch.autograd.grad(sum(v.sum() for v in some.values()), rows)[0])
+        assert all((slope[n] == float(n in names)).all() for n in layout.segments)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.nets import Net, Pictures, cifar_cnn, omniglot_cnn
+from kenyon.nets.aligned import Aligned
 from kenyon.nets.execution import Params, Sequential, Stacked, Step
 from kenyon.nets.maps import Maps
 from kenyon.nets.tiled import Tiled, plan_stages
@@ -65,8 +66,10 @@ def _rounded(x: Tensor) -> Tensor:
     return x + (x.bfloat16().float() - x).detach()
 
 
-def tiled_net(layers: nn.Module, shape: tuple[int, int, int], learners: int, counts: list[int]) -> Net:
-    net = Net(layers, shape, counts, learners=learners, gate=learners > 1)
+def tiled_net(
+    layers: nn.Module, shape: tuple[int, int, int], learners: int, counts: list[int], column: bool = False
+) -> Net:
+    net = Net(layers, shape, counts, learners=learners, gate=learners > 1, active_column=column)
     steps = Sequential(net.backbone, shape, learners, folds=True).steps  # type: ignore[arg-type]
     stages = plan_stages(steps, shape, net.layout, learners)
     assert stages is not None
@@ -135,6 +138,55 @@ def check_against_one_after_another(net: Net, shape: tuple[int, int, int], joint
         for segment in net.layout.segments.values():
             a, b = gradient[r, segment.start : segment.stop], expected[segment.start : segment.stop]
             assert _distance(a, b) < 0.03, segment.name
+
+
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("framed", [False, True])
+def test_an_active_column_sees_what_the_kernels_give(framed: bool) -> None:
+    """Behind every convolution, of the copy of the network that its row keeps; and without dropout."""
+    shape = (1, 28, 28) if framed else (3, SIDE, SIDE)
+    net = tiled_net(omniglot_cnn(16) if framed else backbone(16, False), shape, 1, [4, 6], column=True)
+    columns, frame, R, B = net.columns, net.execute.frame, 2, 3
+    assert columns is not None and frame is not None
+    columns.aligned = Aligned(net.backbone, shape)  # type: ignore[arg-type]
+    g = torch.Generator().manual_seed(1)
+    theta = (net.initial([0, 1]) + 0.01 * torch.randn(R, net.layout.size, generator=g)).bfloat16().float()
+    pool = torch.randint(0, 256, (6, frame.side, frame.side, 4), generator=g, dtype=torch.uint8)
+    inside = slice(frame.offset, frame.offset + shape[1])
+    gain, shift = GAIN[: shape[0]], SHIFT[: shape[0]]
+    index = torch.randint(0, 6, (R, B), generator=g)
+    x = pool[index][..., inside, inside, : shape[0]] * torch.tensor(gain) + torch.tensor(shift)
+    x = x.movedim(-1, 2)
+    pictures = Pictures(torch.tensor([pool.data_ptr()] * R), index, gain, shift, lambda: x)
+    noise, head = Noise.at(torch.tensor([5, 77]), torch.tensor([3])), torch.tensor([0])
+    by_kernels, plainly = (net.active_logits(theta, images, head, noise) for images in (pictures, x))
+    assert (by_kernels[..., 4:] == -1e9).all()  # the first task has four classes
+    assert 0 < _distance(by_kernels[..., :4], plainly[..., :4]) < 0.02
+    assert isinstance(net.execute, Tiled)
+    maps = net.execute.maps(theta[:, columns.first_seen :], pictures)
+    for run in range(R):
+        views = net.layout.views(theta[run])
+        weights = {name: views[f"seen.{name}"] for name in net.backbone_names}
+        z = x[run]
+        for (name, layer), found in zip(_by_layer(net.backbone), maps, strict=True):
+            w, b = weights[f"{name}.weight"][0], weights[f"{name}.bias"][0]
+            z = nn.functional.conv2d(z.bfloat16().float(), w, b, padding=layer[0].padding)
+            for behind in layer[1:]:
+                z = behind(z)
+            assert _distance(found[run, ..., : z.shape[1]].float().movedim(-1, 1), z) < 0.01, name
+
+
+def _by_layer(layers: nn.Module) -> list[tuple[str, list[nn.Module]]]:
+    """Convolutions, each with the ReLU and the pooling behind it."""
+    found: list[tuple[str, list[nn.Module]]] = []
+    for name, layer in layers.named_children():
+        if isinstance(layer, nn.Flatten):
+            break
+        if isinstance(layer, nn.Conv2d):
+            found.append((name, [layer]))
+        elif not isinstance(layer, nn.Dropout):
+            found[-1][1].append(layer)
+    return found
 
 
 def test_only_networks_that_the_kernels_know() -> None:

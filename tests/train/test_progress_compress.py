@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,9 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.harvest import runs_of
 from kenyon.nets import Net
 from kenyon.streams import Stream
+from kenyon.streams.views import Crop
 from kenyon.train import Trainer, Training
+from kenyon.train.engine import Engine
 from tests.references import hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 
@@ -276,6 +279,29 @@ def test_the_knowledge_base_learns_what_the_column_says() -> None:
     trainer = trained("pnc", digit_streams([0, 1], tasks=1), training, width=16)
     assert float(torch.tensor(trainer.position.records[0]["accuracy"]).min()) > 95
     assert float(trainer.schedule.best_loss.max()) < 0.1  # the divergence, of the validation data
+
+
+@pytest.mark.parametrize("training", [SHORT, SGD])
+def test_a_teacher_asked_beforehand_says_the_same(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is asked in every step; runs have different numbers of samples."""
+    streams = [hand_stream(sizes, seed=s, held_out=12, noise=1000) for s, sizes in enumerate(([70, 30], [90, 20]))]
+    beforehand = make_trainer(method("pnc"), streams, training)
+    beforehand.run()
+    assert beforehand.engine.loader.taught and beforehand.engine.loader.said is not None
+    monkeypatch.setattr(Engine, "_taught", lambda self, samples, loader, theta: samples)
+    in_every_step = make_trainer(method("pnc"), streams, training)
+    in_every_step.run()
+    assert in_every_step.engine.loader.said is None
+    for run in range(2):
+        assert_same(beforehand, run, in_every_step, run)
+
+
+def test_a_teacher_is_asked_in_every_step_where_images_are_shown_at_random() -> None:
+    """What it says depends on what is shown, to both alike."""
+    shown = replace(digit_streams([0])[0], augmentation=Crop(1))
+    trainer = make_trainer(method("pnc"), [shown], SHORT)
+    trainer.run()
+    assert trainer.engine.loader.said is None and trainer.live == [0]
 
 
 # ---------------------------------------------------------------------- strengths and settings

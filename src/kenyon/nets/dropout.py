@@ -60,10 +60,10 @@ def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners:
 
 
 def cut_noise(noise: Tensor, sites: tuple[DropoutSite, ...], batch: int) -> list[Tensor]:
-    """Split one run's random bytes (n,) into those of each site, (B, *site.shape) uint8."""
+    """Split random bytes (..., n), of one run or of several, into those of each site, (..., B, *site.shape) uint8."""
     sizes = [batch * prod(site.shape) for site in sites]
-    parts = noise[: sum(sizes)].split(sizes)
-    return [part.view(batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
+    parts = noise[..., : sum(sizes)].split(sizes, dim=-1)
+    return [part.view(*noise.shape[:-1], batch, *site.shape) for part, site in zip(parts, sites, strict=True)]
 
 
 def kept(site: DropoutSite, piece: Tensor, k: int, dtype: torch.dtype) -> Tensor:

@@ -270,6 +270,24 @@ class Stacked(Sequential):
         return maps if step.site is None else _dropped(maps, step.site, piece)
 
 
+def behind_convolution(step: Step, x: Tensor, bias: Tensor, piece: Tensor | None) -> Tensor:
+    """The bias, ReLU, pooling and dropout of a step, from what its convolution left (B, C, H, W), which is lost.
+
+    `piece`: the random bytes of the dropout (B, H', W', C), if there is one.
+    """
+    kernels = step.relu and fused.available(x)
+    threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)
+    if kernels and _halved(step, x):
+        return fused.bias_relu_pool_dropout(x, bias, piece, threshold, scale)
+    if step.relu:
+        x = fused.bias_relu(x, bias) if kernels else fused.bias_relu_plain(x, bias)
+    else:
+        x = x + bias.to(x.dtype).view(1, -1, 1, 1)
+    if step.pool is not None:
+        x = step.pool(x)
+    return x if piece is None else x * (piece >= threshold).movedim(-1, 1) * scale
+
+
 class General:
     """Any module without buffers. Dropout inside it draws from PyTorch's generator, seeded for run and step."""
 

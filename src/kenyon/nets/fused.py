@@ -50,7 +50,7 @@ def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def bias_relu_plain(x: Tensor, bias: Tensor) -> Tensor:
-    return F.relu(x + bias.view(1, -1, 1, 1))
+    return F.relu(x + bias.to(x.dtype).view(1, -1, 1, 1))
 
 
 def bias_relu_pool_dropout(x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float) -> Tensor:
@@ -74,6 +74,7 @@ class _Relu(torch.autograd.Function):
         _launch(_relu_forward, x, x, bias.contiguous())
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
+        ctx.dtype = bias.dtype
         return x
 
     @staticmethod
@@ -82,7 +83,7 @@ class _Relu(torch.autograd.Function):
         (y,) = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
         dx = torch.empty_like(y, memory_format=torch.channels_last)
-        return dx, _launch(_relu_backward, dy, dy, y, dx, sums=True)
+        return dx, _launch(_relu_backward, dy, dy, y, dx, sums=ctx.dtype)
 
 
 class _Pool(torch.autograd.Function):
@@ -96,7 +97,7 @@ class _Pool(torch.autograd.Function):
         tensors = (x, bias.contiguous(), random, y, code)
         _launch(_pool_forward, y, *tensors, threshold, scale, noise is not None, W // 2)
         ctx.save_for_backward(code)
-        ctx.scale = 1.0 if noise is None else scale
+        ctx.scale, ctx.dtype = 1.0 if noise is None else scale, bias.dtype
         return y
 
     @staticmethod
@@ -106,23 +107,23 @@ class _Pool(torch.autograd.Function):
         dy = dy.contiguous(memory_format=torch.channels_last)
         B, C, h, w = dy.shape
         dx = dy.new_empty((B, 2 * h, 2 * w, C)).movedim(-1, 1)
-        return dx, _launch(_pool_backward, dy, dy, code, dx, ctx.scale, w, sums=True), None, None, None
+        return dx, _launch(_pool_backward, dy, dy, code, dx, ctx.scale, w, sums=ctx.dtype), None, None, None
 
 
-def _launch(kernel: Any, over: Tensor, *arguments: Any, sums: bool = False) -> Tensor:
-    """Run a kernel over the pixels and channels of a tensor; with `sums`, add up what its programs leave."""
+def _launch(kernel: Any, over: Tensor, *arguments: Any, sums: torch.dtype | None = None) -> Tensor:
+    """Run a kernel over the pixels and channels of a tensor; with `sums`, add up what its programs leave, as that."""
     C, pixels = over.shape[1], over.numel() // over.shape[1]
     W = 16 if C == 16 else min((128, 64, 32), key=lambda w: -(-C // w) * w)  # the fewest lanes idle
     R = TILE // W
     tiles, blocks = -(-pixels // R), -(-C // W)
     with torch.cuda.device(over.get_device()):
-        if not sums:
+        if sums is None:
             kernel[(tiles, blocks)](*arguments, pixels, C, R, W, num_warps=WARPS)
             return over
         each = -(-tiles * blocks // PROGRAMS)  # tiles of a program
         partial = torch.empty((-(-tiles // each), C), dtype=torch.float32, device=over.device)
         kernel[(len(partial), blocks)](partial, *arguments, each, pixels, C, R, W, num_warps=WARPS)
-        return column_totals(partial, over.dtype)
+        return column_totals(partial, sums)
 
 
 def column_totals(partial: Tensor, dtype: torch.dtype) -> Tensor:

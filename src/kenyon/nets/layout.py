@@ -65,22 +65,38 @@ class Layout:
             start += prod(shape)
         self.size = start
         self.protected = sum(prod(shape) for shape in protected.values())
+        self._splits: dict[frozenset[str] | None, tuple[list[int], list[tuple[int, Segment]]]] = {}
 
-    def views(self, theta: Rows, names: tuple[str, ...] | None = None) -> dict[str, Tensor]:
+    def views(self, theta: Rows, names: frozenset[str] | None = None) -> dict[str, Tensor]:
         """Named views of a row (P,) or of a fleet (R, P).
 
         `split` is used because its backward is one concatenation, where a slice per name would each fill a
-        whole row with zeros.
+        whole row with zeros. Neighbours that are not asked for are one part of it.
         """
         if isinstance(theta, dict):
             return theta
-        parts = theta.split([s.size for s in self.segments.values()], dim=-1)
-        lead = theta.shape[:-1]
-        return {
-            segment.name: part.view(*lead, *segment.shape)
-            for segment, part in zip(self.segments.values(), parts, strict=True)
-            if names is None or segment.name in names
-        }
+        sizes, wanted = self._split(names)
+        parts, lead = theta.split(sizes, dim=-1), theta.shape[:-1]
+        return {s.name: parts[place].view(*lead, *s.shape) for place, s in wanted}
+
+    def _split(self, names: frozenset[str] | None) -> tuple[list[int], list[tuple[int, Segment]]]:
+        """The sizes of all parts, and which of them are segments that are asked for."""
+        if names not in self._splits:
+            sizes: list[int] = []
+            wanted: list[tuple[int, Segment]] = []
+            between = False
+            for segment in self.segments.values():
+                if names is None or segment.name in names:
+                    wanted.append((len(sizes), segment))
+                    sizes.append(segment.size)
+                    between = False
+                elif between:
+                    sizes[-1] += segment.size
+                else:
+                    sizes.append(segment.size)
+                    between = True
+            self._splits[names] = sizes, wanted
+        return self._splits[names]
 
     def view(self, theta: Tensor, name: str) -> Tensor:
         """One named part, as a view that can be written to."""

@@ -40,7 +40,6 @@ class Outputs:
 
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
-    target: Tensor | None = None  # (..., B, C), of another network, to be imitated
 
 
 class Net:
@@ -85,11 +84,13 @@ class Net:
         protected = {n: (learners, *p.shape) for n, p in self.backbone.named_parameters()}
         if gate:
             protected["gate"] = (learners, T)
+        # What `forward` looks at of a row.
+        self._used = frozenset({*protected, "head.weight", "head.bias"})
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         column = column_shapes(self.backbone, self.features, C) if active_column else {}
         self.layout = Layout(protected, {**heads, **column, **self.learned})
-        plain = in_place and not active_column  # the kernels know of no column
-        fast = tiled(self.backbone, input_shape, self.layout, learners, self.device, self.dtype) if plain else None
+        place = (self.layout, learners, self.device, self.dtype)
+        fast = tiled(self.backbone, input_shape, *place) if in_place else None
         small = dense(self.backbone, input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
@@ -99,7 +100,7 @@ class Net:
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
-            self.columns = Columns(self.backbone, input_shape, self.layout, self.dtype)
+            self.columns = Columns(self.backbone, input_shape, self.layout, self.dtype, self.device)
 
     @cached_property
     def groups(self) -> Tensor:
@@ -186,7 +187,7 @@ class Net:
         step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
         belongs to (None when there is one).
         """
-        views = self.layout.views(row)
+        views = self.layout.views(row, self._used)
         f = self._features(row, images, noise, views)  # (..., K, B, F)
         if self.gate:
             gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
@@ -233,8 +234,13 @@ class Net:
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
     ) -> Tensor:
         """What the active column says of a batch of one task, heads (1,): (..., B, C), as `forward`."""
-        assert self.columns is not None and isinstance(images, Tensor)
-        logits = self.columns.logits(row, images, noise)
+        assert self.columns is not None
+        seen: list[Tensor] | None = None
+        if isinstance(images, Pictures):
+            assert isinstance(self.execute, Tiled) and isinstance(row, Tensor) and images.laid_out is not None
+            seen = self.execute.maps(row.detach()[:, self.columns.first_seen :], images)
+            images = images.laid_out()
+        logits = self.columns.logits(row, images, noise, seen)
         return logits if self._absent is None else logits.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
 
     def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, absent: Tensor | None) -> Outputs:
@@ -252,14 +258,14 @@ class Net:
         noise: Tensor | Noise | None,
         views: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        views = views or self.layout.views(row)
+        views = views or self.layout.views(row, self._used)
         dtype = views["head.bias"].dtype
         if isinstance(self.execute, Tiled):
             assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
             return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
         if isinstance(row, Tensor) and self.dtype != dtype:
-            views = self.layout.views(row.to(self.dtype))  # all at once
+            views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
         if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
             params = {name: views[name].to(self.dtype) for name in self.backbone_names}

@@ -146,12 +146,11 @@ class Tiled(Sequential):
 
     def all_runs(self, theta: Tensor, views: dict[str, Tensor], images: Pictures, noise: Noise | None) -> Tensor:
         """theta (R, P) and its named views (R, K, ...) -> features (R, K, B, F) bfloat16."""
-        if self._stack is None:
-            self._stack = ConvolutionStack(self.stages, self.device, self.build)
+        stack = self._compiled()
         names = [f"{s.name}.{part}" for s in self.convolutional for part in ("weight", "bias")]
         keys = None if noise is None else (noise.first, noise.second)
         parameters = (views[n] for n in names)
-        maps = Convolve.apply(self._stack, theta.detach(), images, keys, *parameters)  # type: ignore[no-untyped-call]
+        maps = Convolve.apply(stack, theta.detach(), images, keys, *parameters)  # type: ignore[no-untyped-call]
         x = self._flattened(maps)
         drawn = sum(prod(s.site.shape) for s in self.convolutional if s.site is not None) * x.shape[2]
         for step, relu, site in self.dense:
@@ -161,6 +160,24 @@ class Tiled(Sequential):
                 x = relu_dropout(x, noise, site, drawn)
                 drawn += x.shape[2] * prod(site.shape) if site is not None else 0
         return x
+
+    def maps(self, theta: Tensor, images: Pictures) -> list[Tensor]:
+        """What every convolution gives to the layer behind it, without dropout and without gradients: (R, B, H, W,
+        padded(K*C)) bfloat16. Rows (R, ...) that begin with the backbone's weights are enough.
+        """
+        assert self.frame is not None
+        found = []
+        for step, out, (first, size) in zip(
+            self.convolutional, self._compiled().maps(theta, images), self.frame.rows, strict=True
+        ):
+            first, size = (first // 2, size // 2) if step.pool else (first, size)
+            found.append(out[:, :, first : first + size, first : first + size].contiguous())
+        return found
+
+    def _compiled(self) -> ConvolutionStack:
+        if self._stack is None:
+            self._stack = ConvolutionStack(self.stages, self.device, self.build)
+        return self._stack
 
     def _flattened(self, maps: Tensor) -> Tensor:
         """(R, B, H, W, padded(K*C)) -> (R, K, B, C*H*W), each learner's features in PyTorch's own order."""

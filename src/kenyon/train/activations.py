@@ -37,7 +37,7 @@ def mean_activations(
     sizes = samples.sizes.tolist()
 
     def of_run(run: int) -> None:
-        params = nodes.net.layout.views(theta[run], names)
+        params = nodes.net.layout.views(theta[run], frozenset(names))
         for number, start in enumerate(range(0, sizes[run], CHUNK)):
             index = samples.index[run, start : min(start + CHUNK, sizes[run])]
             step = torch.tensor([number], device=theta.device)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext, suppress
 import torch
 
 from kenyon.errors import ConfigError
-from kenyon.threads import cpu_threads, side_by_side
+from kenyon.threads import cpu_threads, in_streams, side_by_side
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -54,23 +54,10 @@ class Lanes:
             with cpu_threads(None if self.streams else 1):
                 work(slice(None))
             return
-        if not self.streams:
-            if self.threads:
-                side_by_side(work, runs)
-            else:
-                for run in runs:
-                    work(run)
-            return
-        main = torch.cuda.current_stream()
-        used = []
-        for run in runs:
-            lane = self.streams[run]
-            lane.wait_stream(main)
-            with torch.cuda.stream(lane):
-                work(run)
-            used.append(lane)
-        for lane in used:
-            main.wait_stream(lane)
+        if self.threads and not self.streams:
+            side_by_side(work, runs)
+        else:
+            in_streams(work, runs, self.streams)
 
 
 class Captured:

@@ -7,6 +7,7 @@ captured as CUDA graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs
-from kenyon.train.fleet import Batch, Fleet, Loader
+from kenyon.train.fleet import Batch, Fleet, Loader, Samples
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
 from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
@@ -92,20 +93,50 @@ class Engine:
         """The rows of runs whose loss has stayed finite."""
         return [row for row in range(len(self.fleet)) if self.position.diverged[row // self.members] is None]
 
-    def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable) -> None:
-        """Lay out the data of a phase; done anew after a restart."""
+    def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable, theta: Tensor) -> None:
+        """Lay out the data of a phase, and what the teacher in `theta` says of them; done anew after a restart."""
         self.stage, self.variant, self.first = stage, variant, tasks[0]
         if self.memory is not None:  # the more tasks, the larger the batches
             self.loader = self.memory.loader(self.batch, self.most, self.first)
             self.loader.windows = self.windows
             self.captured.clear()
         self.heads.copy_(torch.tensor(tasks))
-        self.samples = self.fleet.samples("train", tasks)
+        self.samples = self._taught(self.fleet.samples("train", tasks), self.loader, theta)
         self.train_sizes.copy_(self.samples.sizes)
         if self.validation.capacity:
-            self.validation.fill(self.fleet.samples("validation", tasks))
+            held_out = self.fleet.samples("validation", tasks)
+            self.validation.fill(self._taught(held_out, self.validation, theta))
         for loader in self.small_loaders.values():
             loader.fill(self.samples)
+
+    @torch.no_grad()
+    def _taught(self, samples: Samples, loader: Loader, theta: Tensor) -> Samples:
+        """With what the stage's teacher says of every sample. Where training shows images at random, and of samples
+        that others lay beside them, it is asked in every step instead.
+        """
+        if self.stage.teacher is None or self.windows is not None or self.memory is not None:
+            return samples
+        loader.fill(samples)
+        said = theta.new_zeros(len(theta), loader.steps, loader.size, max(self.net.class_counts))
+
+        def work(run: Runs) -> None:
+            for step in range(loader.steps):
+                batch = loader.batch(run, step)
+                said[run, step] = self._teacher(theta[run], batch)
+
+        self.lanes.each(self.live, work)
+        return replace(samples, said=said.flatten(1, 2)[:, : samples.index.shape[1]])
+
+    def _teacher(self, row: Rows, batch: Batch) -> Tensor:
+        assert self.stage.teacher is not None
+        with torch.no_grad():
+            return self.stage.teacher(self.net, row, batch.images, self.heads, batch.member).logits
+
+    def _wanted(self, row: Rows, batch: Batch) -> Tensor:
+        """What the stage's loss holds predictions against."""
+        if self.stage.teacher is None:
+            return batch.labels
+        return self._teacher(row, batch) if batch.said is None else batch.said
 
     def repeat(self, work: Callable[[], None], *which: Hashable) -> None:
         """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
@@ -127,7 +158,7 @@ class Engine:
 
     def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The mean loss of the stage over the batch."""
-        return self.stage.loss(out, batch.labels, batch.weight)
+        return self.stage.loss(out, self._wanted(row, batch), batch.weight)
 
     def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
         """The mean loss of the stage over the validation data of every run, with `penalties`, added to (R,)."""
@@ -137,7 +168,7 @@ class Engine:
             for step in range(self.validation.steps):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
-                into[run] += self.stage.loss(out, batch.labels, batch.valid) / sizes[run]
+                into[run] += self.stage.loss(out, self._wanted(theta[run], batch), batch.valid) / sizes[run]
                 if penalties is not None:
                     into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 

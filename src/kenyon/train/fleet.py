@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from kenyon.nets.frame import Frame
 from kenyon.random import Noise
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.task import Split, Stream
+from kenyon.streams.views import Augmentation, Testing
 from kenyon.train.augment import augmented
 from kenyon.train.device import Runs
 
@@ -31,6 +33,7 @@ class Samples:
     labels: Tensor  # (R, N)
     member: Tensor  # (R, N) which of the phase's tasks a sample belongs to
     sizes: Tensor  # (R,)
+    said: Tensor | None = None  # (R, N, C) logits of a teacher, where there is one
 
 
 class Fleet:
@@ -80,11 +83,17 @@ class Fleet:
         index (R, B) likewise, or by reference. With the `noise` of these runs they are shown as in training, without
         it as in tests.
         """
-        view = self.testing if noise is None else self.augmentation
+        if isinstance(run, slice) and self.by_reference and self._view(noise) is None:
+            return Pictures(self.addresses, index, self.gains, self.shifts, partial(self._laid_out, run, index))
+        return self._laid_out(run, index, noise)
+
+    def _view(self, noise: Noise | None) -> Augmentation | Testing:
+        return self.testing if noise is None else self.augmentation
+
+    def _laid_out(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor:
+        view = self._view(noise)
         if not isinstance(run, slice):
             pixels = augmented(view, self.pools[run], index, noise)
-        elif self.by_reference and view is None:
-            return Pictures(self.addresses, index, self.gains, self.shifts)
         elif self.one_pool:
             pixels = augmented(view, self.pools[0], index, noise)
         else:
@@ -134,6 +143,7 @@ class Batch:
     labels: Tensor  # (..., B)
     weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
     member: Tensor | None  # (..., B) or None when the phase has one task
+    said: Tensor | None = None  # (..., B, C) logits of a teacher that was asked beforehand
 
     @property
     def valid(self) -> Tensor:
@@ -169,6 +179,8 @@ class Loader:
         )
         self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
         self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
+        self.said: Tensor | None = None  # (R, S, batch, C), where samples come with what a teacher says
+        self.taught = False  # whether those of this pass do
         self.windows: Noise | None = None  # of all steps, where training shows images at random
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
         self.steps = 0  # of the phase at hand, for the run with most samples
@@ -193,6 +205,13 @@ class Loader:
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
         self.there.copy_(valid.amax(-1))
+        self.taught = samples.said is not None
+        if samples.said is not None:
+            C = samples.said.shape[2]
+            if self.said is None:
+                self.said = samples.said.new_zeros(R, self.capacity, self.size, C)
+            said = samples.said.gather(1, pick.unsqueeze(2).expand(-1, -1, C))
+            self.said.copy_(said.view_as(self.said))
 
     def present(self) -> Tensor:
         """Which runs have samples in this step, (R,) 1 or 0."""
@@ -228,6 +247,10 @@ class Loader:
                 return buffer[run].index_select(-2, self.step).squeeze(-2)
             return buffer[run, step].contiguous()
 
+        said = None
+        if self.taught and self.said is not None:
+            mine = self.said[run]
+            said = mine.select(-3, step) if step is not None else mine.index_select(-3, self.step).squeeze(-3)
         windows = None
         if self.windows is not None:
             windows = self.windows.of_step(self.step).of_runs(run if isinstance(run, slice) else slice(run, run + 1))
@@ -236,4 +259,5 @@ class Loader:
             labels=now(self.labels),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,
+            said=said,
         )

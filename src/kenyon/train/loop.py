@@ -95,9 +95,11 @@ class Trainer:
     def _run(self, watch: Watcher | None) -> Position:
         at = self.position
         while at.phase < len(self.phases) and self.live:
+            started = time.perf_counter()
             self._enter_phase()
             if at.epoch == 0:
                 self._begin_phase()
+            at.seconds += time.perf_counter() - started
             while at.epoch < self.training.epochs:
                 started = time.perf_counter()
                 self.schedule.before_epoch(at.epoch, self.rate)
@@ -178,7 +180,7 @@ class Trainer:
         self.objective.penalised = self.penalised
         self.objective.first_task = self.task == 0 and not self.method.from_first
         variant = (self.penalised, self.task == 0, self.stage)
-        self.engine.enter(self.phases[self.position.phase], stage, variant)
+        self.engine.enter(self.phases[self.position.phase], stage, variant, self.theta)
 
     def _begin_phase(self) -> None:
         # Stages train different parts: momentum from one would move in the next what that is to leave alone. And

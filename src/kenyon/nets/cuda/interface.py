@@ -54,3 +54,4 @@ class Pictures:
     index: Tensor  # (R, B)
     gain: tuple[float, ...]  # pixels are normalised as gain * value + shift
     shift: tuple[float, ...]
+    laid_out: Callable[[], Tensor] | None = None  # gives the same as numbers (R, B, C, H, W), where somebody asks

@@ -143,6 +143,10 @@ class ConvolutionStack:
             source = Source(data=out.data_ptr())
         return saved
 
+    def maps(self, theta: Tensor, pictures: Pictures) -> list[Tensor]:
+        """The output of every layer without dropout."""
+        return self._sorted(self.forward(theta, pictures, None))[1]
+
     # ------------------------------------------------------------------ backwards
 
     def backward(self, saved: Sequence[Tensor], pictures: Pictures, gradient: Tensor, dropped: bool) -> Tensor:
