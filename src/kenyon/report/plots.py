@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PLAIN = ("#3b75af", "#c53a32", "#519e3e", "#e8a33d", "#8d69b8", "#84584e", "#4fa3a5", "#8c8c8c")
+IN_FIGURES = {"scl": "ewc", "mcl": "mcl-ewc", "caf": "caf-ewc", "jt": "joint", "icl": "icl-ewc"}
 FEW = 25  # points of a line that are marked one by one
 LABELLED = 150  # cells of a heat map that still say their number
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -37,17 +39,19 @@ def draw_views(
     sizes = [[_size(view) for view in row] for row in rows]
     widths = [max((row[i][0] for row in sizes if i < len(row)), default=4.0) for i in range(min(columns, len(views)))]
     heights = [max(height for _, height in row) for row in sizes]
-    figure = plt.figure(figsize=(sum(widths), sum(heights) + (0.4 if title else 0.0)), layout="constrained")
+    heading = _wrapped(title, sum(widths), 13)
+    room = 0.25 * (heading.count("\n") + 1) + 0.15 if title else 0.0
+    figure = plt.figure(figsize=(sum(widths), sum(heights) + room), layout="constrained")
     grid = figure.add_gridspec(len(rows), len(widths), width_ratios=widths, height_ratios=heights)
     for i, row in enumerate(rows):
         for j, view in enumerate(row):
             part = figure.add_subfigure(grid[i, j])
-            part.suptitle(view["title"], fontsize=10)
+            part.suptitle(_wrapped(view["title"], widths[j], 10), fontsize=10)
             if view.get("note"):
-                part.supxlabel(view["note"], fontsize=7, color="#555555")
+                part.supxlabel(_wrapped(view["note"], widths[j], 7), fontsize=7, color="#555555")
             _KINDS[view["kind"]](part, view)
     if title:
-        figure.suptitle(title, fontsize=13)
+        figure.suptitle(heading, fontsize=13)
     written = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +63,11 @@ def draw_views(
     finally:
         plt.close(figure)
     return written
+
+
+def _wrapped(text: str, inches: float, points: int) -> str:
+    """In lines that fit: a letter is about half as wide as it is high."""
+    return textwrap.fill(text, max(12, int(inches * 72 / (0.55 * points))))
 
 
 def _size(view: View) -> tuple[float, float]:
@@ -78,12 +87,12 @@ def _size(view: View) -> tuple[float, float]:
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
     """Methods have theirs, points of one method further ones; whatever else there is, a plain set."""
-    methods = {COLOURS[name] for name in names if name in COLOURS}
+    methods = {COLOURS[_method(name)] for name in names if _method(name) in COLOURS}
     taken: set[str] = set()
     spare, other = iter(SPARE * len(names)), iter(PLAIN * len(names))
     found = {}
     for name in names:
-        known = COLOURS.get(name.partition("[")[0])
+        known = COLOURS.get(_method(name))
         if known is not None and known not in taken:
             found[name] = known
         else:
@@ -91,6 +100,12 @@ def colours_of(names: Sequence[str]) -> dict[str, str]:
             found[name] = next(free, PLAIN[-1])
         taken.add(found[name])
     return found
+
+
+def _method(name: str) -> str:
+    """Which method a name means: its label, or what the paper's figures call it."""
+    spelled = name.partition("[")[0].lower().replace(" + ", "-").replace("af-", "af")
+    return IN_FIGURES.get(spelled, spelled)
 
 
 def _floats(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -1,0 +1,32 @@
+"""`kenyon reproduce` on the command line."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from kenyon.reproduce import REPRODUCTIONS
+from tests.cli.conftest import Said
+
+
+def test_missing_runs_are_told_with_the_commands_that_make_them(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    asked = ("reproduce", "fig3e", "--no-train", "--device", "cpu", "--out", tmp_path)
+    said = kenyon(*asked)
+    assert said.code != 0 and "are missing" in said.err
+    commands = [line.strip() for line in said.err.splitlines() if line.strip().startswith("kenyon run")]
+    assert len(commands) == 4
+    for command in commands:
+        said = kenyon(*shlex.split(command)[1:], "--no-fwt", "--device", "cpu")
+        assert said.code == 0, said.err
+    said = kenyon(*asked)
+    assert said.code == 0 and "CAF beats MCL" in said.out, said.err
+
+
+def test_the_list_says_what_each_needs(kenyon: Callable[..., Said]) -> None:
+    said = kenyon("reproduce", "--list", "--json")
+    found = {one["name"]: one for one in json.loads(said.out)}
+    assert list(found) == list(REPRODUCTIONS)
+    assert found["fig3e"]["needs"] == "40 runs of r-cifar-100" and found["fig3b"]["needs"] == "nothing"
+    assert "fig4ghi" in kenyon("reproduce").out

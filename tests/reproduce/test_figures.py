@@ -1,0 +1,51 @@
+"""Claims and comparisons, worked by hand."""
+
+from __future__ import annotations
+
+from math import isnan, nan, sqrt
+
+import pytest
+
+from kenyon.experiments.published import ACCURACY, LEARNERS
+from kenyon.metrics import Summary
+from kenyon.reproduce.figure import Claim, Comparison, claimed
+from kenyon.reproduce.writing import claims_markdown, numbers_markdown
+
+
+def test_a_claim_is_a_difference_run_by_run() -> None:
+    # Differences 1, 2, 3 of the runs that both have: mean 2, deviation 1, error 1 / sqrt 3, more than 2 of them.
+    (found,) = claimed("one is more", {0: 2.0, 1: 5.0, 2: 4.0, 7: 100.0}, {0: 1.0, 1: 3.0, 2: 1.0, 5: 0.0})
+    assert found.difference.mean == pytest.approx(2.0)
+    assert found.difference.sem == pytest.approx(1 / sqrt(3))
+    assert found.verdict == "for"
+    assert found.as_dict()["runs"] == [1.0, 2.0, 3.0]
+    assert claimed("nothing to compare", {0: 1.0}, {1: 1.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("mean", "sem", "verdict"),
+    [
+        (2.0, 0.9, "for"),
+        (-2.0, 0.9, "against"),
+        (2.0, 1.0, "undecided"),
+        (-1.0, 3.0, "undecided"),
+        (5.0, nan, "undecided"),
+    ],
+)
+def test_two_standard_errors_decide(mean: float, sem: float, verdict: str) -> None:
+    assert Claim("", Summary(mean, sem, (mean,))).verdict == verdict
+
+
+def test_a_comparison_counts_in_our_standard_errors() -> None:
+    one = Comparison("R-CIFAR-100", Summary(74.0, 0.5, (73.5, 74.5)), 73.0)
+    assert one.row() == ["R-CIFAR-100", 73.0, 74.0, 0.5, 2.0, 1.0, 2.0]
+    assert "| 73.00 | 74 ± 0.5 | +1.00 | +2.0 |" in numbers_markdown([one])
+    alone = Comparison("none", Summary(74.0, nan, (74.0,)))
+    assert alone.row() == ["none", None, 74.0, None, 1.0, None, None] and isnan(alone.errors)
+    assert "| none | - | 74 | - | - |" in numbers_markdown([alone])
+    assert "| undecided |" in claims_markdown([Claim("c", Summary(0.1, 0.2, (0.1,)))])
+
+
+def test_five_learners_are_published_twice_alike() -> None:
+    for benchmark, values in LEARNERS.items():
+        assert values[5] == ACCURACY[benchmark]["caf-ewc"]

@@ -1,0 +1,79 @@
+"""Every figure at smoke scale; what is there is used, what is missing is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kenyon
+from kenyon.errors import ConfigError
+from kenyon.experiments.results import Result
+from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.reproduce.scale import find_scale
+from kenyon.reproduce.wanted import Place, Variant, point_of
+from kenyon.train import choose_device
+from kenyon.views import checked
+
+CPU = choose_device("cpu")
+
+
+def test_every_figure_at_smoke_scale(tmp_path: Path) -> None:
+    written = reproduce("all", out=tmp_path, device="cpu")
+    assert [one.name for one in written] == list(REPRODUCTIONS)
+    trained = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    for one in written:
+        body: dict[str, Any] = json.loads(one.data.read_text())
+        assert body["name"] == one.name and body["scale"] == "smoke" and body["views"]
+        for view in body["views"]:
+            checked(view)
+        for path in (*one.pictures, one.table):
+            assert path.stat().st_size > 50
+        assert {path.suffix for path in one.pictures} == {".png", ".svg", ".pdf"}
+        for runs in body["origin"]["runs"].values():
+            for run in runs.values():
+                assert (tmp_path / run["result"]).is_file() and run["seeds"]
+        for claim in body["claims"]:
+            assert claim["verdict"] in ("for", "against", "undecided")
+    # A second time nothing is trained, and nothing has to be.
+    again = reproduce(["fig2c,s7", "fig4ghi"], out=tmp_path, device="cpu", train=False)
+    assert [one.name for one in again] == ["fig2c", "s7", "fig4ghi"]
+    assert trained == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("result.json")}
+    for one in again:
+        before = next(w for w in written if w.name == one.name)
+        assert [c.row() for c in one.figure.comparisons] == [c.row() for c in before.figure.comparisons]
+
+
+def test_runs_of_other_commands_are_used(tmp_path: Path) -> None:
+    """A variant that changes nothing is the method itself, in the folder that `kenyon run` gives it."""
+    smoke = find_scale("smoke")
+    place = Place(tmp_path, smoke, CPU)
+    usual = dict(smoke.settings)
+    results = kenyon.run("digits", "mcl-ewc", 2, out=place.runs, device="cpu", fwt=False, **usual)
+    point = point_of(place, "digits", Variant("mcl-ewc", {"diversity": "high"}))
+    assert point.varied == {} and point.config.as_dict() == results["mcl-ewc"].config
+    other = point_of(place, "digits", Variant("mcl-ewc", {"diversity": "low"}))
+    assert other.varied == {"diversity": "low"}
+    assert Result.load(place.runs / "digits/mcl-ewc/result.json").runs == results["mcl-ewc"].runs
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("name", REPRODUCTIONS)
+def test_every_variant_can_be_configured(name: str, scale: str, tmp_path: Path) -> None:
+    place = Place(tmp_path, find_scale(scale), CPU)
+    for one in REPRODUCTIONS[name].wanted(place.scale):
+        names = [variant.name for variant in one.variants]
+        assert len(set(names)) == len(names)
+        labels = [point_of(place, one.benchmark, variant).label for variant in one.variants]
+        assert len(set(labels)) == len(labels)
+
+
+def test_names_and_scales_that_are_none() -> None:
+    with pytest.raises(ConfigError, match="fig2c"):
+        reproduce("fig2e")
+    with pytest.raises(ConfigError, match="smoke"):
+        reproduce("fig2c", scale="smokey")
+    with pytest.raises(ConfigError, match="No figure"):
+        reproduce([])
