@@ -54,11 +54,13 @@ ALLOWED = {
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
+    "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
     "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "theory", "views", "report"},
-    "cli": DATA | {"methods", "metrics", "train", "experiments", "analysis", "bench", "views", "report", "reproduce"},
+    "cli": DATA
+    | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "views", "report", "reproduce"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
     "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report", "reproduce"},

@@ -77,3 +77,5 @@ def test_names_and_scales_that_are_none() -> None:
         reproduce("fig2c", scale="smokey")
     with pytest.raises(ConfigError, match="No figure"):
         reproduce([])
+    with pytest.raises(ConfigError, match="made of digits, not of r-cifar-100"):
+        reproduce("fig2c", benchmarks=["r-cifar-100"])

@@ -306,6 +306,10 @@ def reproduce_(
         typer.Argument(help="Figures and tables, such as fig2c table5, or all."),
     ] = None,
     scale: Annotated[str, typer.Option("--scale", help="smoke, quick or paper.")] = "smoke",
+    benchmark: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--benchmark", help="Only these, with commas, of the benchmarks that a figure has."),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Results folder: runs that it has are used.")] = Path("results"),
     data: DataDir = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
@@ -326,6 +330,7 @@ def reproduce_(
     reproduce_command(
         names=names or [],
         scale=scale,
+        benchmarks=benchmark,
         out=out,
         data=data,
         device=device,

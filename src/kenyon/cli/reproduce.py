@@ -18,6 +18,7 @@ def reproduce_command(
     *,
     names: list[str],
     scale: str,
+    benchmarks: str | None,
     out: Path,
     data: Path | None,
     device: str,
@@ -34,6 +35,7 @@ def reproduce_command(
         written = reproduce(
             names,
             scale=scale,
+            benchmarks=None if benchmarks is None else [part for part in benchmarks.split(",") if part],
             out=out,
             data=data,
             device=device,
@@ -78,7 +80,13 @@ def _list(as_json: bool) -> None:
         return
     console = Console()
     table = Table(
-        "name", "shows", "needs (at paper scale)", "time on one H200", box=None, pad_edge=False, title_justify="left"
+        "name",
+        "shows",
+        "needs (at paper scale)",
+        "about, on one H200",
+        box=None,
+        pad_edge=False,
+        title_justify="left",
     )
     for r in REPRODUCTIONS.values():
         table.add_row(r.name, r.shows, _needs(r.name), r.cost)

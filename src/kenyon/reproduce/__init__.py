@@ -6,13 +6,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kenyon.errors import ConfigError
+from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.progress import Progress
 from kenyon.reproduce import forgetting, learners, mechanisms, performance  # noqa: F401  (they register themselves)
 from kenyon.reproduce.registry import REPRODUCTIONS, Reproduction, find_reproduction
 from kenyon.reproduce.scale import SCALES, Scale, find_scale
-from kenyon.reproduce.wanted import Place, gather
+from kenyon.reproduce.wanted import Place, Wanted, gather
 from kenyon.reproduce.writing import Written, write
 from kenyon.train import choose_device
+
+# As the paper has them.
+_ORDER = sorted(
+    REPRODUCTIONS, key=lambda name: (("fig", "tab", "s").index(name[:3] if name[0] != "s" else "s"), name)
+)
+for _name in _ORDER:
+    REPRODUCTIONS[_name] = REPRODUCTIONS.pop(_name)
 
 __all__ = ["REPRODUCTIONS", "SCALES", "Reproduction", "Scale", "Written", "find_reproduction", "reproduce"]
 
@@ -21,6 +29,7 @@ def reproduce(
     names: str | Sequence[str] = "all",
     *,
     scale: str = "smoke",
+    benchmarks: Sequence[str] | None = None,
     out: Path | str = "results",
     data: Path | str | None = None,
     device: str = "auto",
@@ -31,8 +40,8 @@ def reproduce(
 ) -> list[Written]:
     """Make figures and tables of the paper, by name or all of them, at a scale.
 
-    Runs that the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error
-    that says how to make them.
+    `benchmarks`: only these of the ones that a figure has. Runs that the folder `out` already holds are used and not
+    repeated; with `train=False`, missing ones are an error that says how to make them.
     """
     asked = [names] if isinstance(names, str) else list(names)
     asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
@@ -41,9 +50,23 @@ def reproduce(
     chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
     folder = None if data is None else Path(data)
     place = Place(Path(out), find_scale(scale), choose_device(device), folder, train)
+    wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written = []
     for one in chosen:
         told(one.name)
-        found = gather(place, one.wanted(place.scale), progress, stop)
+        found = gather(place, wanted[one.name], progress, stop)
         written.append(write(one, one.made(found, place), found, place))
     return written
+
+
+def _only(one: Reproduction, scale: Scale, benchmarks: Sequence[str] | None) -> list[Wanted]:
+    wanted = list(one.wanted(scale))
+    if benchmarks is None or not wanted:
+        return wanted
+    for name in benchmarks:
+        find_benchmark(name)
+    kept = [part for part in wanted if part.benchmark in benchmarks]
+    if not kept:
+        there = ", ".join(part.benchmark for part in wanted)
+        raise ConfigError(f"{one.name} at scale {scale.name} is made of {there}, not of {', '.join(benchmarks)}.")
+    return kept

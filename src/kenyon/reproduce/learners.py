@@ -54,11 +54,12 @@ def fig3b(found: Found, place: Place) -> Figure:
     return Figure("Learners differ by their forgetting rate", views, claims=claims, draw=partial(draw_fig3b, data))
 
 
-def _expertise(had: Had, title: str) -> View:
-    """Of the first run: which learner is which means nothing across runs."""
+def _expertise(had: Had, title: str, most: float) -> View:
+    """Of the first run: which learner is which means nothing across runs. Colours run from -most to most."""
     relative = had.result.expertise[0].T  # (K, T)
     tasks, learners = [str(t + 1) for t in range(relative.shape[1])], [str(k + 1) for k in range(len(relative))]
-    return heatmap(title, "task", "learner", tasks, learners, relative.tolist(), scale="diverging", digits=1)
+    view = heatmap(title, "task", "learner", tasks, learners, relative, scale="diverging", digits=1)
+    return view | {"range": [-most, most]}
 
 
 def _spread(had: Had) -> dict[int, float]:
@@ -76,7 +77,9 @@ def _expertise_wanted(
 
 
 def _expertise_figure(found: Found, title: str) -> Figure:
-    views = [_expertise(had, f"{b}: {name}") for b, hads in found.items() for name, had in hads.items()]
+    every = [had.result.expertise[0] for hads in found.values() for had in hads.values()]
+    most = max(1.0, *(float(np.abs(one).max()) for one in every))  # one scale for all: they are compared
+    views = [_expertise(had, f"{b}: {name}", most) for b, hads in found.items() for name, had in hads.items()]
     comparisons = [
         Comparison(f"{b}, {name}: spread of the learners (%)", of_values(list(_spread(had).values())), None)
         for b, hads in found.items()

@@ -1,0 +1,1 @@
+"""Continual reinforcement learning: one network learns game after game."""
