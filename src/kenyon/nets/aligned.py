@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from kenyon.nets import fused
 from kenyon.nets.beside import beside, of_run
 from kenyon.nets.dropout import padded
-from kenyon.nets.execution import Params, Sequential, behind_convolution
 from kenyon.nets.mixed import mixed
 from kenyon.nets.products import dense_layer
+from kenyon.nets.stacked import behind_convolution
+from kenyon.nets.steps import Params, Sequential
 
 PIXEL = 8  # channels of an image are a multiple of this: 16 bytes in bfloat16
 

@@ -32,9 +32,9 @@ from kenyon.nets.apart import Part, apart
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.dense import kept_of_all
 from kenyon.nets.dropout import kept
-from kenyon.nets.execution import Params, Sequential, known_layers
 from kenyon.nets.fresh import fresh, seeded
 from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.steps import Params, Sequential, known_layers
 from kenyon.random import Noise, Purpose, key
 
 FIRST_SCALE = 0.1  # what the numbers a are drawn below

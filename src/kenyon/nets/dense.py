@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.nets.dropout import DropoutSite
-from kenyon.nets.execution import Params, Stacked, known_layers
+from kenyon.nets.stacked import Stacked
+from kenyon.nets.steps import Params, known_layers
 from kenyon.random import Noise
 
 LARGEST = 1_000_000  # weights of a run; beyond, its learners and samples had better go side by side

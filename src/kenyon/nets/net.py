@@ -23,9 +23,10 @@ from kenyon.nets.columns import Columns, column_shapes
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
-from kenyon.nets.execution import Stacked, choose_execution
+from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import check_drawable, fresh, seeded
 from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.stacked import Stacked
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 

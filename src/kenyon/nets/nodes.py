@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.dropout import DropoutSite
-from kenyon.nets.execution import known_layers
 from kenyon.nets.net import Net
+from kenyon.nets.steps import known_layers
 from kenyon.random import Noise
 
 # What may stand behind a layer and still be the activation of its nodes.

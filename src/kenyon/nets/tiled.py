@@ -21,10 +21,10 @@ from kenyon.nets.cuda.plan import Convolution
 from kenyon.nets.cuda.stack import ConvolutionStack, Convolve, Stage, choose_stages
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
-from kenyon.nets.execution import Sequential, Step, halves, known_layers
 from kenyon.nets.frame import Frame, frame_of
 from kenyon.nets.layout import Layout
 from kenyon.nets.products import dense_layer
+from kenyon.nets.steps import Sequential, Step, halves, known_layers
 from kenyon.random import Noise
 
 
