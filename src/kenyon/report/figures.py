@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.metrics import average_curve
+from kenyon.report.saving import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,15 +80,7 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.25)
         axes.set_axisbelow(True)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"))
-    except OSError as error:
-        raise ResultsError(f"Cannot write {path}: {error.strerror}. The results themselves are saved.") from error
-    finally:
-        plt.close(figure)
-    return path
+    return save_figure(figure, path, kept="The results themselves are saved.")
 
 
 def _drawn(results: Mapping[str, Result]) -> dict[str, Result]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.errors import ResultsError
 from kenyon.report.figures import COLOURS, SPARE
+from kenyon.report.saving import save_figure
 from kenyon.views import View
 
 if TYPE_CHECKING:
@@ -52,17 +52,8 @@ def draw_views(
             _KINDS[view["kind"]](part, view)
     if title:
         figure.suptitle(heading, fontsize=13)
-    written = []
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for suffix in suffixes:
-            written.append(path.with_suffix(suffix))
-            figure.savefig(written[-1], dpi=150)
-    except OSError as error:
-        raise ResultsError(f"Cannot write {path}: {error.strerror}. The numbers themselves are saved.") from error
-    finally:
-        plt.close(figure)
-    return written
+    save_figure(figure, path.with_suffix(suffixes[0]), suffixes)
+    return [path.with_suffix(suffix) for suffix in suffixes]
 
 
 def _wrapped(text: str, inches: float, points: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,16 +12,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def save_figure(figure: Figure, path: Path) -> Path:
-    """As the path's suffix says (png, pdf, svg), and as SVG beside it; the figure is closed either way."""
+def save_figure(
+    figure: Figure,
+    path: Path,
+    suffixes: Sequence[str] = (".svg",),
+    *,
+    kept: str = "The numbers themselves are saved.",
+) -> Path:
+    """As the path's suffix says (png, pdf, svg), and with these beside it; the figure is closed either way.
+
+    `kept`: what an error says is not lost with the picture.
+    """
     from matplotlib import pyplot as plt
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"))
+        for suffix in dict.fromkeys((path.suffix, *suffixes)):
+            figure.savefig(path.with_suffix(suffix), dpi=150)
     except (OSError, ValueError) as error:  # ValueError: a suffix that is no format
-        raise ResultsError(f"Cannot write {path}: {getattr(error, 'strerror', None) or error}.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ResultsError(f"Cannot write {path}: {reason}. {kept}") from error
     finally:
         plt.close(figure)
     return path

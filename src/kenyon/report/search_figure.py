@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.errors import ResultsError
 from kenyon.experiments import Found, Score
 from kenyon.experiments.labels import value_text
 from kenyon.metrics import Array
 from kenyon.report.figures import COLOURS, SPARE
+from kenyon.report.saving import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,6 @@ def draw_search(found: Found, path: Path) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
     values = {name: _values(found, name) for name in found.scores[0].settings}
     is_grid = prod(map(len, values.values())) == len(found.scores)
@@ -39,15 +38,7 @@ def draw_search(found: Found, path: Path) -> Path:
     folds = f"{len(found.seeds)} fold{'s' if len(found.seeds) > 1 else ''}"
     title = f"{found.method} on {found.benchmark}, {found.protocol.name} search ({found.tasks} tasks, {folds})"
     figure.suptitle(title, fontsize=11)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"))
-    except OSError as error:
-        raise ResultsError(f"Cannot write {path}: {error.strerror}. The choice itself is saved.") from error
-    finally:
-        plt.close(figure)
-    return path
+    return save_figure(figure, path, kept="The choice itself is saved.")
 
 
 def _values(found: Found, name: str) -> list[Any]:

@@ -10,8 +10,8 @@ import numpy as np
 from kenyon.bench import BenchResult
 from kenyon.bench.plan import Sweep
 from kenyon.bench.subject import Piece
-from kenyon.errors import ResultsError
 from kenyon.report.figures import COLOURS
+from kenyon.report.saving import save_figure
 from kenyon.report.speed import AXES, PIECES, axis_value, where
 
 if TYPE_CHECKING:
@@ -51,15 +51,7 @@ def draw_speed(result: BenchResult, path: Path) -> Path:
             )
         )
     figure.legend(handles=legend, loc="outside lower center", ncols=len(legend), frameon=False, fontsize=9)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-        figure.savefig(path.with_suffix(".svg"))
-    except OSError as error:
-        raise ResultsError(f"Cannot write {path}: {error.strerror}. The numbers themselves are saved.") from error
-    finally:
-        plt.close(figure)
-    return path
+    return save_figure(figure, path)
 
 
 def _sweep(axes: Axes, result: BenchResult, benchmark: str, sweep: Sweep) -> None:
