@@ -89,6 +89,15 @@ def test_missing_weights_and_folders(kenyon: Callable[..., Said], out: Path) -> 
     assert "nothing at" in kenyon("analyse", out / "nowhere").err
 
 
+def test_analyses_are_in_the_report(kenyon: Callable[..., Said], out: Path) -> None:
+    assert kenyon("analyse", out, *QUICK).code == 0
+    said = kenyon("report", out, "--out", out / "report.html")
+    assert said.code == 0, said.err
+    page = (out / "report.html").read_text()
+    for words in ("Flatness", "Discrepancy", "caf-ewc: loss along random directions", "ewc: accuracy of every task"):
+        assert words in page
+
+
 def test_grad_cam_of_pictures(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     write_cifar_100(tmp_path / "data", per_class_train=3, per_class_test=1)
     words = ["--data", tmp_path / "data", "--set", "width=2"]

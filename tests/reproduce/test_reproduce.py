@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import kenyon
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.results import Result
 from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.reproduce.page import claims_page
 from kenyon.reproduce.scale import find_scale
 from kenyon.reproduce.wanted import Place, Variant, point_of
 from kenyon.train import choose_device
@@ -37,6 +38,9 @@ def test_every_figure_at_smoke_scale(tmp_path: Path) -> None:
                 assert (tmp_path / run["result"]).is_file() and run["seeds"]
         for claim in body["claims"]:
             assert claim["verdict"] in ("for", "against", "undecided")
+    page = claims_page(tmp_path / "figures" / "smoke", "pictures")
+    assert all(f"### {name}: " in page and f"(pictures/{name}.png)" in page for name in REPRODUCTIONS)
+    assert page.startswith(f"{sum(len(one.figure.claims) for one in written)} claims of {len(written)} figures")
     # A second time nothing is trained, and nothing has to be.
     again = reproduce(["fig2c,s7", "fig4ghi"], out=tmp_path, device="cpu", train=False)
     assert [one.name for one in again] == ["fig2c", "s7", "fig4ghi"]
@@ -68,6 +72,14 @@ def test_every_variant_can_be_configured(name: str, scale: str, tmp_path: Path) 
         assert len(set(names)) == len(names)
         labels = [point_of(place, one.benchmark, variant).label for variant in one.variants]
         assert len(set(labels)) == len(labels)
+
+
+def test_a_page_of_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError, match="no figures"):
+        claims_page(tmp_path)
+    (tmp_path / "fig2c.json").write_text("{")
+    with pytest.raises(ResultsError, match="kenyon reproduce fig2c"):
+        claims_page(tmp_path)
 
 
 def test_names_and_scales_that_are_none() -> None:
