@@ -6,49 +6,52 @@ A file is a view, a list of views, or has one as its `view`, like those of `keny
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ResultsError
-from kenyon.report.page.entries import Entry, Group
+from kenyon.report.page.entries import Group
 from kenyon.report.page.sections import Section
 from kenyon.views import View, ViewError, checked
 
 
 def analyses(group: Group) -> list[Section]:
+    """Of one name first what shows methods together, BENCHMARK/analysis/NAME.json, then each of them."""
     found: dict[str, list[View]] = {}
-    for entry in group.entries:
-        for name, views in _of(entry):
-            found.setdefault(name, []).extend(views)
+    above = {(entry.folder.parent, entry.file.rsplit("/", 2)[0]) for entry in group.entries if not entry.result.point}
+    folders = [(*one, "") for one in sorted(above)]
+    folders += [(entry.folder, entry.file.rpartition("/")[0], entry.label) for entry in group.entries]
+    for folder, told, label in folders:
+        for path in sorted((folder / "analysis").glob("*.json")):
+            views = [_titled(view, label, f"{told}/analysis/{path.name}") for view in _views(path)]
+            if views:
+                found.setdefault(path.stem, []).extend(views)
     return [
         Section(name.replace("_", " ").replace("-", " ").capitalize(), _alike(views), small=_small(views))
         for name, views in sorted(found.items())
     ]
 
 
-def _of(entry: Entry) -> list[tuple[str, list[View]]]:
-    found = []
-    for path in sorted((entry.folder / "analysis").glob("*.json")):
-        try:
-            body = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
-            raise ResultsError(f"{path} cannot be read as JSON ({error}). Mend it or move it away.") from error
-        body = body["view"] if isinstance(body, dict) and "view" in body else body
-        if not _meant_as_views(body):
-            continue
-        views = []
-        for one in body if isinstance(body, list) else [body]:
-            try:
-                view = checked(one)
-            except ViewError as error:
-                raise ResultsError(
-                    f"{path} is not a view: {error}. kenyon.views describes the form. Mend it or move it away."
-                ) from error
-            origin = {**view.get("origin", {}), "file": f"{entry.file.rpartition('/')[0]}/analysis/{path.name}"}
-            named = entry.label in view["title"]
-            title = view["title"] if named else f"{entry.label}: {view['title']}"
-            views.append({**view, "title": title, "origin": origin})
-        found.append((path.stem, views))
-    return found
+def _views(path: Path) -> list[View]:
+    try:
+        body = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ResultsError(f"{path} cannot be read as JSON ({error}). Mend it or move it away.") from error
+    body = body["view"] if isinstance(body, dict) and "view" in body else body
+    if not _meant_as_views(body):
+        return []
+    try:
+        return [checked(one) for one in (body if isinstance(body, list) else [body])]
+    except ViewError as error:
+        raise ResultsError(
+            f"{path} is not a view: {error}. kenyon.views describes the form. Mend it or move it away."
+        ) from error
+
+
+def _titled(view: View, label: str, file: str) -> View:
+    """With its file, and with the result that it is of if it does not say so itself."""
+    title = view["title"] if label in view["title"] else f"{label}: {view['title']}"
+    return {**view, "title": title, "origin": {**view.get("origin", {}), "file": file}}
 
 
 def _meant_as_views(body: Any) -> bool:
