@@ -18,6 +18,7 @@ from kenyon.views import heatmap
 
 STRENGTHS = (0.2, 0.4, 1.0, 2.0)  # of stability protection, times the chosen one
 DECAYS = (0.01, 0.1, 1.0, 10.0, 100.0)  # of active forgetting, likewise
+CELL = 3  # runs of a cell
 
 
 def _with_forgetting(base: str) -> Callable[[Scale], Sequence[Wanted]]:
@@ -89,7 +90,7 @@ def _grids(benchmarks: tuple[str, ...], methods: tuple[str, ...]) -> Callable[[S
             for method in methods:
                 cells = _grid(scale, b, method).items()
                 variants += [Variant(method, settings, f"{method} {_cell(*place)}") for place, settings in cells]
-            found.append(Wanted(b, tuple(variants)))
+            found.append(Wanted(b, tuple(variants), seeds=CELL))
         return found
 
     return wanted
