@@ -54,7 +54,7 @@ ALLOWED = {
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
-    "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
+    "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},

@@ -48,6 +48,21 @@ class Games(Protocol):
     def close(self) -> None: ...
 
 
+class Screen(Protocol):
+    """One copy of a game, as evaluation plays it, with a picture for people."""
+
+    rate: float  # steps a second at which it is to be watched
+
+    def reset(self) -> Pixels: ...
+
+    def step(self, actions: npt.NDArray[np.int64]) -> Moment: ...
+
+    def picture(self) -> Pixels:
+        """(H, W, 3), as it stands; after the step that ends an episode it may show the next one."""
+
+    def close(self) -> None: ...
+
+
 # (game, copies, seed, whether training plays: lost lives end and rewards are clipped where the suite does so)
 Maker = Callable[[str, int, int, bool], Games]
 
@@ -61,6 +76,7 @@ class Suite:
     actions: Mapping[str, int]  # game -> how many, in the order of learning
     shape: tuple[int, int, int]
     make: Maker
+    screen: Callable[[str, int], Screen] | None = None  # (game, seed); None: what is seen is what is observed
 
     @property
     def games(self) -> tuple[str, ...]:

@@ -1,0 +1,192 @@
+"""The eight Atari games of the paper, emulated by ale-py's own vector environment: `pip install 'kenyon[atari]'`.
+
+An observation is 4 grey frames of 84 x 84, the newest last. An action lasts 4 frames, of which the last two are
+merged by their maximum. Actions are each game's minimal set: these have the published sizes. An episode begins with
+up to 30 frames, drawn at random, in which nothing is done, except that the first presses FIRE where the game has it;
+the stack is black before. It ends with the game, or after 108,000 frames. In training, rewards are clipped to their
+sign and a lost life counts as an end, but the game goes on: the stack keeps its frames and nothing begins anew.
+
+ale-py offers `episodic_life` and `reward_clipping` as well. They are not used: the former would begin the whole game
+anew at every lost life, so that nothing but first lives were ever seen, and the latter would hide the score.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from kenyon.errors import ConfigError
+from kenyon.random import key
+from kenyon.rl.environment import Moment, Pixels, Screen, Suite, register
+
+GAMES = {
+    "DemonAttack": ("demon_attack", 6),
+    "Robotank": ("robotank", 18),
+    "Boxing": ("boxing", 18),
+    "NameThisGame": ("name_this_game", 6),
+    "StarGunner": ("star_gunner", 18),
+    "Gopher": ("gopher", 8),
+    "VideoPinball": ("video_pinball", 9),
+    "CrazyClimber": ("crazy_climber", 9),
+}
+SHAPE = (4, 84, 84)
+SKIP = 4  # frames of an action
+LIMIT = 108_000  # frames of an episode: half an hour at 60 frames a second
+IDLE = 30  # frames at most before the first action
+STICKY = 0.25  # of Machado et al. (2018), for the suite that has sticky actions
+
+GREY: dict[str, Any] = {}  # ale-py's own choice: 84 x 84, 4 frames
+COLOUR = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}  # the screen as it is
+
+
+def emulators(
+    game: str, copies: int, sticky: float = 0.0, threads: int = 0, picture: Mapping[str, Any] = GREY
+) -> Any:
+    """ale-py's vector of games: scores as they are, and the next episode begins in the step that ends one.
+
+    0 threads are as many as there are cores to use.
+    """
+    try:
+        from ale_py import roms
+        from ale_py.vector_env import AtariVectorEnv
+        from gymnasium.vector import AutoresetMode
+    except ImportError as error:
+        raise ConfigError(
+            f"Atari games need ale-py and gymnasium ({error.name} is missing): pip install 'kenyon[atari]'."
+        ) from None
+    rom = GAMES[game][0]
+    try:
+        roms.get_rom_path(rom)
+    except OSError as error:
+        raise ConfigError(
+            f"The ROM of {game} cannot be used: {error}. The wheel of ale-py carries it: unset ALE_ROMS_DIR, or "
+            "install again with pip install --force-reinstall ale-py."
+        ) from None
+    return AtariVectorEnv(
+        rom,
+        copies,
+        num_threads=threads or min(copies, cores()),
+        frameskip=SKIP,
+        maxpool=True,
+        noop_max=IDLE + 1,  # of which it takes less
+        use_fire_reset=True,
+        max_num_frames_per_episode=LIMIT,
+        repeat_action_probability=sticky,
+        episodic_life=False,
+        life_loss_info=False,
+        reward_clipping=False,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        **picture,
+    )
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seeds_of(game: str, copies: int, seed: int) -> npt.NDArray[np.int64]:
+    """One for every copy: ale-py takes 31 bits, and of one whole number would make overlapping ones."""
+    return np.array([key(seed, crc32(game.encode()), copy) & 0x7FFFFFFF for copy in range(copies)], dtype=np.int64)
+
+
+class AtariGames:
+    """Copies of one game, stepped together by ale-py's threads. They cannot be saved."""
+
+    shape = SHAPE
+
+    def __init__(self, emulated: Any, seeds: npt.NDArray[np.int64], training: bool) -> None:
+        """Over a vector environment as `emulators` makes it."""
+        self.emulated, self.seeds, self.training = emulated, seeds, training
+        self.count, self.actions = len(seeds), int(emulated.single_action_space.n)
+        self._score = np.zeros(self.count, dtype=np.float64)  # of the episode so far
+        self._lives = np.zeros(self.count, dtype=np.int64)
+
+    def reset(self) -> Pixels:
+        observations, info = self.emulated.reset(seed=self.seeds)
+        self._score = np.zeros(self.count, dtype=np.float64)
+        self._lives = info["lives"]
+        return observations
+
+    def step(self, actions: npt.NDArray[np.int64]) -> Moment:
+        observations, raw, terminated, truncated, info = self.emulated.step(np.asarray(actions, dtype=np.int64))
+        over = terminated | truncated  # then observations and lives are of the next episode
+        self._score = self._score + raw
+        scores = [(int(copy), float(self._score[copy])) for copy in np.flatnonzero(over)]
+        self._score = np.where(over, 0.0, self._score)
+        lives = info["lives"]
+        lost = (lives < self._lives) & (lives > 0)  # a game without lives shows 0 all the time
+        self._lives = lives
+        if self.training:
+            return Moment(observations, np.sign(raw).astype(np.float32), over | lost, scores)
+        return Moment(observations, raw.astype(np.float32), over, scores)
+
+    def save(self) -> None:
+        """The emulators keep their state to themselves."""
+        return
+
+    def load(self, saved: Mapping[str, npt.NDArray[np.generic]]) -> Pixels:
+        raise ConfigError("Atari games cannot go on from a saved moment. Begin their episodes anew.")
+
+    def close(self) -> None:
+        self.emulated.close()
+        self.emulated = None  # ends ale-py's threads
+
+
+class AtariScreen:
+    """One copy as evaluation plays it, and the colour screen of a second emulator that does the same."""
+
+    rate = 60 / SKIP  # actions a second, as the console plays
+
+    def __init__(self, game: str, seed: int, sticky: float = 0.0) -> None:
+        self.games = make(game, 1, seed, False, sticky=sticky)
+        self._coloured = emulators(game, 1, sticky, 1, COLOUR)
+        self._seen: Pixels = np.zeros((0,), dtype=np.uint8)
+
+    def reset(self) -> Pixels:
+        self._seen, _ = self._coloured.reset(seed=self.games.seeds)
+        return self.games.reset()
+
+    def step(self, actions: npt.NDArray[np.int64]) -> Moment:
+        self._seen, *_ = self._coloured.step(np.asarray(actions, dtype=np.int64))
+        return self.games.step(actions)
+
+    def picture(self) -> Pixels:
+        return self._seen[0, -1]
+
+    def close(self) -> None:
+        self.games.close()
+        self._coloured.close()
+        self._coloured = None
+
+
+def make(game: str, copies: int, seed: int, training: bool, *, sticky: float = 0.0, threads: int = 0) -> AtariGames:
+    SUITE.check([game])
+    games = AtariGames(emulators(game, copies, sticky, threads), seeds_of(game, copies, seed), training)
+    if games.actions != GAMES[game][1]:
+        raise ConfigError(
+            f"This ale-py gives {games.actions} actions for {game}, not the published {GAMES[game][1]}."
+        )
+    return games
+
+
+def _screen(game: str, seed: int, *, sticky: float = 0.0) -> Screen:
+    SUITE.check([game])
+    return AtariScreen(game, seed, sticky)
+
+
+def _suite(name: str, about: str, sticky: float) -> Suite:
+    actions = {game: size for game, (_, size) in GAMES.items()}
+    return Suite(name, about, actions, SHAPE, partial(make, sticky=sticky), partial(_screen, sticky=sticky))
+
+
+SUITE = register(_suite("atari", "eight Atari games in the published order", 0.0))
+register(
+    _suite("atari-sticky", f"the same with sticky actions: each frame repeats the last one with {STICKY}", STICKY)
+)

@@ -1,0 +1,108 @@
+"""The paper's measures of continual reinforcement learning, from raw scores.
+
+A matrix of one run has S[e, i], the mean raw score of game i in evaluation e. The evaluations go through the whole
+sequence, equally many while each game is learned, the last of them when it has been learned. A game that was not
+played in an evaluation, because it comes later, is NaN.
+
+R[t, i] is the score of game i after learning game t, and r[i] the best score of game i in any evaluation of
+fine-tuning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kenyon.errors import ConfigError, ResultsError
+from kenyon.metrics import Summary
+
+Array = npt.NDArray[np.float64]
+
+
+def after_each(matrix: Array) -> Array:
+    """R (T, T), from all evaluations (T * n, T)."""
+    evaluations, games = matrix.shape
+    if not evaluations or evaluations % games:
+        raise ConfigError(
+            f"{evaluations} evaluations are not equally many for each of {games} games. Give all of a finished run."
+        )
+    each = evaluations // games
+    return matrix[each - 1 :: each]
+
+
+def reference(finetuned: Sequence[Array], games: Sequence[str] | None = None) -> Array:
+    """r (T,): each run's best score in any of its evaluations, averaged over the runs of fine-tuning.
+
+    The paper leaves open how its five runs are taken together. Pass a single run to normalise by that run's own best.
+    """
+    if not finetuned:
+        raise ConfigError("Scores are normalised by those of fine-tuning, and there is no run of it. Run it first.")
+    best = np.mean([np.where(np.isnan(matrix), -np.inf, matrix).max(axis=0) for matrix in finetuned], axis=0)
+    names = [f"game {i + 1}" for i in range(len(best))] if games is None else list(games)
+    poor = [f"{name} ({value:g})" for name, value in zip(names, best, strict=True) if not value > 0]
+    if poor:
+        raise ResultsError(
+            f"Fine-tuning never scored above 0 in {', '.join(poor)}, so that nothing can be normalised by it. "
+            "Train for more steps, or leave these games out."
+        )
+    return best
+
+
+def accumulated(R: Array, r: Array) -> float:
+    """NAR = sum_i R[T, i] / r[i]: how well all games are played in the end; T if all as well as r."""
+    return float(np.sum(R[-1] / r))
+
+
+def plasticity(R: Array, r: Array) -> float:
+    """NP = 1/(T-1) sum_{i>=2} R[i, i] / r[i]: how well each further game is learned."""
+    if len(r) < 2:
+        return math.nan
+    return float(np.mean(np.diagonal(R)[1:] / r[1:]))
+
+
+def stability(R: Array) -> float:
+    """NS = 1/(T-1) sum_{i<T} R[T, i] / R[i, i]: what is left of each game at the end.
+
+    The mean is over the games that scored above 0 when they had been learned: of others there is nothing to keep, and
+    a ratio to a score of 0 or below says nothing. NaN if there are none.
+    """
+    learned, left = np.diagonal(R)[:-1], R[-1, :-1]
+    some = learned > 0
+    return float(np.mean(left[some] / learned[some])) if some.any() else math.nan
+
+
+def accumulated_curve(matrix: Array, r: Array) -> Array:
+    """NAR in every evaluation, over the games met so far: Fig. 6b. The last one is NAR itself."""
+    return np.nansum(matrix / r, axis=1)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """NAR, NP and NS of a method over runs, and the course of NAR."""
+
+    nar: Summary | None
+    np: Summary | None
+    ns: Summary | None
+    curve: Array  # (evaluations,), mean over runs
+    curve_sem: Array  # (evaluations,); NaN for a single run
+
+
+def measured(runs: Sequence[Array], r: Array) -> Measured:
+    """Of complete runs, equally long, each normalised by the same r."""
+    if not runs:
+        raise ConfigError("There is no complete run to measure.")
+    learned = [after_each(matrix) for matrix in runs]
+    curves = np.array([accumulated_curve(matrix, r) for matrix in runs])
+    n = len(runs)
+    sem = curves.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(curves.shape[1], math.nan)
+    return Measured(
+        Summary.of([accumulated(R, r) for R in learned]),
+        Summary.of([plasticity(R, r) for R in learned]),
+        Summary.of([stability(R) for R in learned]),
+        curves.mean(axis=0),
+        sem,
+    )
