@@ -70,4 +70,3 @@ def merged(
     total = old + new
     centre = (old * anchor + new * weights) / torch.where(total > 0, total, torch.ones_like(total))
     return total, torch.where(total > 0, centre, weights)
-
