@@ -24,7 +24,7 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     results = {} if played and not _has_images(path) else load_results(path)
     if as_markdown:
         if not results:
-            raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out, or take --json.")
+            raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
         print(results_markdown(results))
         return
     if as_json:

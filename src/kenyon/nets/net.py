@@ -211,8 +211,10 @@ class Net:
     def _values(self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
         """What the value heads make of the sum of the learners' vectors: (..., B)."""
         weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
-        found = _linear(f.sum(-3), weight.squeeze(-2), bias.squeeze(-1))  # (..., B, n)
-        return found.squeeze(-1) if member is None else found.gather(-1, member.unsqueeze(-1)).squeeze(-1)
+        weight, bias, z = weight.squeeze(-2), bias.squeeze(-1), f.sum(-3)  # (..., n, F), (..., n), (..., B, F)
+        if member is None:  # no product with one column: a library's bits would depend on how many runs there are
+            return (z * weight).sum(-1) + bias
+        return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)
 
     def _predictions(
         self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate, pairwise
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -69,11 +70,13 @@ class Crowd:
         if any(one is None for one in saved):
             return {}
         names = saved[0] or {}
-        return {f"games.{n}": torch.from_numpy(np.stack([np.asarray(one[n]) for one in saved if one])) for n in names}
+        stacked = {name: np.stack([one[name] for one in saved if one]) for name in names}
+        return {f"games.{name}": torch.from_numpy(_signed(array)) for name, array in stacked.items()}
 
     def load(self, saved: dict[str, Tensor]) -> None:
         for run, (game,) in enumerate(self.games):
-            mine = {name.removeprefix("games."): tensor[run].numpy() for name, tensor in saved.items()}
+            now = game.save() or {}
+            mine = {name: saved[f"games.{name}"][run].numpy().view(array.dtype) for name, array in now.items()}
             self.pixels[run] = torch.from_numpy(game.load(mine))
         self.show(slice(None))
 
@@ -89,3 +92,8 @@ class Crowd:
 
     def _runs(self, run: Runs) -> Sequence[int]:
         return range(len(self.games))[run] if isinstance(run, slice) else (run,)
+
+
+def _signed(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """The same bits; PyTorch can do little with unsigned words."""
+    return array.view(f"i{array.itemsize}") if array.dtype.kind == "u" and array.itemsize > 1 else array

@@ -259,7 +259,7 @@ class Agents:
         clip_norms(self.gradient, self.ppo.norm)
         for hook in self.hooks:
             hook.before_update()
-        self.optimiser.step(self.theta, self.gradient, self.rate, self.present)
+        self.optimiser.step(self.theta, self.gradient, self.rate, self.present, keep=False)
         for hook in self.hooks:
             hook.after_update()
         self.rollout.step.add_(1)
