@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.func import functional_call
 
 from kenyon.nets import Net, atari_cnn
+from kenyon.nets.execution import Stacked
 from kenyon.rl.environment import Suite
 from kenyon.rl.evaluate import greedy_scores
 from kenyon.rl.loop import Agents
@@ -208,3 +210,27 @@ def test_several_action_counts_share_a_network() -> None:
     a = agents("caf-ewc", ["few", "catch"], [0, 1], SHORT, suite=suite)
     a.run()
     assert torch.isfinite(a.theta).all() and torch.isfinite(a.importance).all()
+
+
+@pytest.mark.parametrize("learners", [1, 3])
+def test_the_atari_network_is_the_same_however_it_is_computed(learners: int) -> None:
+    """All learners at once, as on a GPU, and each by its plain module: features and gradients."""
+    module = atari_cnn(4, learners)
+    execute = Stacked(module, (4, 84, 84), learners)
+    module.double()
+    g = torch.Generator().manual_seed(1)
+    params = {
+        name: (0.1 * torch.randn(learners, *p.shape, generator=g, dtype=torch.float64)).requires_grad_()
+        for name, p in module.named_parameters()
+    }
+    images = torch.rand(2, 4, 84, 84, generator=g, dtype=torch.float64)
+    found = execute(params, images, None)
+    plain = torch.stack(
+        [functional_call(module, {n: p[k] for n, p in params.items()}, images) for k in range(learners)]
+    )
+    torch.testing.assert_close(found, plain)
+    weight = torch.randn(found.shape, generator=g, dtype=torch.float64)
+    for mine, theirs in zip(
+        *(torch.autograd.grad((out * weight).sum(), list(params.values())) for out in (found, plain)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)
