@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from kenyon.nets.nodes import Nodes
 
 
-class Work(Protocol):
-    """The fleet at work, as hooks see it. Every tensor has a leading run axis."""
+class Moving(Protocol):
+    """A fleet whose weights move, step by step, whatever it learns. Every tensor has a leading run axis."""
 
-    net: Net
-    theta: Tensor  # (R, P) stays in place, like `anchor` and `rate`
+    theta: Tensor  # (R, P) stays in place, like `anchor`
     anchor: Tensor  # (R, Pp) the protected weights that the task before left, where the method has an importance
-    rate: Tensor  # (R,)
 
     @property
     def gradient(self) -> Tensor:
@@ -36,6 +34,13 @@ class Work(Protocol):
     @property
     def present(self) -> Tensor:
         """(R,) 1 for runs that have a batch in the step at hand; the others stay put."""
+
+
+class Work(Moving, Protocol):
+    """The fleet at work, as hooks see it."""
+
+    net: Net
+    rate: Tensor  # (R,) stays in place
 
     @property
     def estimate(self) -> Tensor:

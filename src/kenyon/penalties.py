@@ -99,7 +99,7 @@ class ActiveForgetting1:
         norms = _square_sums(w.net, views)  # (R, L, K)
         if self.adaptive:
             norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
-        head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in ("head.weight", "head.bias"))
+        head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in w.net.head_names)
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:

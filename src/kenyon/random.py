@@ -33,6 +33,9 @@ class Purpose(enum.IntEnum):
     COLUMN = 16  # the first weights of an active column
     MEMORY = 17  # which old samples replay keeps, and which it meets again
     MEMBER = 18  # the seed of a network that learns independently of others of its run
+    GAMES = 19  # the seed of a game's copies
+    ACTION = 20  # which action is taken
+    EVALUATION = 21  # the seed of a game that a score is taken of
     ANALYSIS = 32  # directions in which a trained network is disturbed
 
 

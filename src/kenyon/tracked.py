@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.hooks import Tracking, Work
+from kenyon.hooks import Moving, Tracking
 from kenyon.importance import Accumulate, GradientImportance
 
 
@@ -21,14 +21,14 @@ class PathImportance:
     damping: float = 0.01
     accumulate: Accumulate = "sum"
 
-    def track(self, work: Work) -> Tracking:
+    def track(self, work: Moving) -> Tracking:
         return _Path(work, self.damping)
 
 
 class _Steps(Tracking):
     """What the weights were before the step at hand, and how the step changed them."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Moving) -> None:
         self.work = work
         self.before = torch.zeros_like(work.anchor)  # (R, Pp)
 
@@ -48,7 +48,7 @@ class _Steps(Tracking):
 
 
 class _Path(_Steps):
-    def __init__(self, work: Work, damping: float) -> None:
+    def __init__(self, work: Moving, damping: float) -> None:
         super().__init__(work)
         self.damping = damping
         self.path = torch.zeros_like(work.anchor)  # (R, Pp)
@@ -91,12 +91,12 @@ class WalkImportance:
         if self.form not in ("published", "paper"):
             raise ConfigError(f"form must be published or paper, not '{self.form}'.")
 
-    def track(self, work: Work) -> Tracking:
+    def track(self, work: Moving) -> Tracking:
         return _Walk(work, self)
 
 
 class _Walk(_Steps):
-    def __init__(self, work: Work, how: WalkImportance) -> None:
+    def __init__(self, work: Moving, how: WalkImportance) -> None:
         super().__init__(work)
         self.how = how
         self.fisher, self.score = (torch.zeros_like(work.anchor) for _ in range(2))  # (R, Pp)

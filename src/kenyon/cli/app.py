@@ -81,6 +81,14 @@ def run(
         Optional[int],  # noqa: UP045
         typer.Option("--epochs", help="Epochs a task; otherwise as many as the benchmark has."),
     ] = None,
+    games: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--games", help="Of a suite of games: which, in which order, with commas; otherwise all."),
+    ] = None,
+    steps: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--steps", help="Of a suite of games: steps a game, all copies together."),
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     data: DataDir = None,
     out: Annotated[Path, typer.Option("--out", help="Results folder.")] = Path("results"),
@@ -141,6 +149,8 @@ def run(
         fleet=fleet,
         fwt=fwt,
         keep_every=keep_every_task,
+        games=games,
+        steps=steps,
         as_json=json,
     )
 

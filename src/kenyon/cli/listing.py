@@ -12,6 +12,7 @@ from kenyon.errors import unknown
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
 from kenyon.experiments.config import LEARNERS
 from kenyon.methods import METHODS
+from kenyon.rl.arenas import ARENAS, Arena
 
 SEVERAL = f"parameters_of_{LEARNERS}_learners"
 COLUMNS = {  # what a terminal has room for; --json tells more
@@ -38,7 +39,23 @@ def list_command(what: str, *, as_json: bool) -> None:
 
 
 def _benchmarks() -> list[dict[str, Any]]:
-    return [_benchmark(b) for b in BENCHMARKS.values()]
+    return [*map(_benchmark, BENCHMARKS.values()), *map(_arena, ARENAS.values())]
+
+
+def _arena(a: Arena) -> dict[str, Any]:
+    suite, ppo = a.suite, a.ppo
+    return {
+        "name": a.name,
+        "about": suite.about,
+        "tasks": len(suite.games),
+        "classes": sum(suite.actions.values()),
+        "input": "x".join(map(str, suite.shape)),
+        "network": f"of width {a.width}",
+        "parameters": a.parameters(a.width, 1),
+        SEVERAL: a.parameters(a.width_for(LEARNERS), LEARNERS),
+        "training": f"PPO, {ppo.steps:,} steps a game, {ppo.copies} copies",
+        "needs": "nothing",
+    }
 
 
 def _benchmark(b: Benchmark) -> dict[str, Any]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 from rich.console import Console
 
 from kenyon.cli.decoding import Decoding
+from kenyon.cli.games import run_games_command
 from kenyon.cli.progress import RunProgress
+from kenyon.cli.signals import StopAsked, stop_on_signals
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import Plan, execute, find_benchmark, load_benchmark_file, parse_settings, plan
@@ -26,6 +26,7 @@ from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
+from kenyon.rl.arenas import ARENAS
 from kenyon.train import Interrupted
 
 
@@ -46,8 +47,36 @@ def run_command(
     learners: str | None = None,
     config: Path | None = None,
     keep_every: bool = False,
+    games: str | None = None,
+    steps: int | None = None,
 ) -> None:
     started = time.monotonic()
+    asked_for = [] if benchmark is None else _listed("benchmark", benchmark)
+    if any(name in ARENAS for name in asked_for):
+        if len(asked_for) > 1:
+            raise ConfigError("A suite of games is run alone. Name one benchmark.")
+        image_options = {
+            "--tasks": tasks,
+            "--epochs": epochs,
+            "--data": data,
+            "--config": config,
+            "--fleet": fleet,
+            "--keep-every-task": keep_every or None,
+        }
+        _refuse(f"is for images, and {benchmark} is a suite of games", image_options)
+        run_games_command(
+            suite=asked_for[0],
+            methods=None if methods is None else _listed("method", methods),
+            seeds=None if seeds is None else parse_seeds(seeds),
+            games=games,
+            steps=steps,
+            pairs=[*settings, *([] if learners is None else [f"learners={learners}"])],
+            device=device,
+            out=out,
+            as_json=as_json,
+        )
+        return
+    _refuse(f"is for suites of games: {', '.join(ARENAS)}", {"--games": games, "--steps": steps})
     file = None if config is None else read_config(config)
     wanted = asked(
         file,
@@ -108,6 +137,12 @@ def run_command(
             )
         figure = draw_results(results, out / name / "figure.png")
         told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+
+
+def _refuse(why: str, options: dict[str, Any]) -> None:
+    for option, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{option} {why}. Leave it out.")
 
 
 def with_epochs(overrides: dict[str, Any], epochs: int | None) -> dict[str, Any]:
@@ -183,29 +218,3 @@ def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
             sys.exit(130)
-
-
-@contextmanager
-def stop_on_signals(console: Console) -> Iterator[StopAsked]:
-    """Ctrl-C or SIGTERM asks to stop after this epoch; a second Ctrl-C stops at once."""
-    asked = StopAsked(console)
-    before = {number: signal.signal(number, asked.hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class StopAsked:
-    def __init__(self, console: Console) -> None:
-        self.console, self.asked = console, False
-
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self.console.print("Finishing this epoch, then saving. Once more to stop at once.", style="yellow")
-
-    def __call__(self) -> bool:
-        return self.asked

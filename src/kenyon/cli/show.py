@@ -8,33 +8,54 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from kenyon.cli.games import scores_json, scores_table
+from kenyon.errors import ConfigError
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import result_files
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
+from kenyon.rl.results import FILE, GameResult
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
-    results = load_results(path)
+    played = load_scores(path)
+    results = {} if played and not _has_images(path) else load_results(path)
     if as_markdown:
+        if not results:
+            raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
         print(results_markdown(results))
         return
     if as_json:
-        body = {}
+        body = {suite: scores_json(scores) for suite, scores in played.items()}
         for name, methods in results.items():
             device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
             body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
         print(json.dumps(plain(body), allow_nan=False))
         return
     console = Console()
+    for scores in played.values():
+        console.print(scores_table(scores))
     for methods in results.values():
         # The reference for FWT has no average accuracy worth showing, unless it is all there is.
         shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
         console.print(results_table(shown))
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
+
+
+def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
+    """All scores of games at or below a path: suite -> method -> result."""
+    files = [path] if path.name == FILE else sorted(path.rglob(FILE)) if path.is_dir() else []
+    found: dict[str, dict[str, GameResult]] = {}
+    for result in map(GameResult.load, files):
+        found.setdefault(result.suite, {})[result.method] = result
+    return found
+
+
+def _has_images(path: Path) -> bool:
+    return path.name != FILE and (path.is_file() or any(path.rglob("result.json")))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:

@@ -44,9 +44,15 @@ class Benchmark:
         """
         if learners == 1 or learners in self.widths:
             return self.widths.get(learners, self.width)
-        budget = self.parameters(self.width, 1)
-        over = bisect_left(range(1, self.width + 1), budget, key=lambda w: self.parameters(w, learners)) + 1
-        return min((max(over - 1, 1), over), key=lambda w: abs(self.parameters(w, learners) - budget))
+        return nearest_width(
+            lambda width: self.parameters(width, learners), self.width, self.parameters(self.width, 1)
+        )
+
+
+def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> int:
+    """The width up to `most` whose number of parameters is nearest to the budget."""
+    over = bisect_left(range(1, most + 1), budget, key=parameters) + 1
+    return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
 @cache

@@ -7,13 +7,14 @@ stand in one folder only if theirs are equal.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any, get_args
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.benchmarks import Benchmark, find_benchmark
-from kenyon.methods import Method, MethodSpec, find_method
+from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.methods import Method, find_method
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
 from kenyon.train.regime import Training
@@ -74,18 +75,19 @@ def configure(
     bench, spec = find_benchmark(benchmark), find_method(method)
     given = dict(overrides or {})
     for name, value in given.items():
-        _check_kind(name, value)
+        check_kind(name, value)
     count = len(bench.source.class_counts)
     if tasks is not None and not 1 <= tasks <= count:
         raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
 
-    training = replace(bench.training, **_take(given, Training))
+    training = replace(bench.training, **take(given, Training))
     hyper = dict(bench.hyperparameters.get(method, {}))
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
     spec(hyper)  # says what is missing or impossible
-    shape = {name: given.pop(name) for name in list(given) if name in _architecture_settings(method)}
+    shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
     learners = shape.pop("learners", LEARNERS if spec.multi else 1)
-    architecture = _architecture(bench, spec, learners, shape)
+    parts = len(bench.source.class_counts) if spec.schedule == "discrete" else learners
+    architecture = build_architecture(learners, partial(bench.width_for, parts), shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method))
     if search and search.share + training.validation >= 1:
@@ -99,30 +101,28 @@ def configure(
 def settings(method: str) -> tuple[str, ...]:
     """Everything `--set` may name for a method."""
     training = (f.name for f in fields(Training))
-    return (*training, *_architecture_settings(method), *find_method(method).hyperparameters)
+    return (*training, *architecture_settings(method), *find_method(method).hyperparameters)
 
 
-def _architecture_settings(method: str) -> tuple[str, ...]:
+def architecture_settings(method: str) -> tuple[str, ...]:
     spec = find_method(method)
     if spec.apart:
         return ("learners", "width", "precision")
     return tuple(f.name for f in fields(Architecture)) if spec.multi else ("width", "precision")
 
 
-def _take(given: dict[str, Any], part: type) -> dict[str, Any]:
+def take(given: dict[str, Any], part: type) -> dict[str, Any]:
     names = {f.name for f in fields(part)}
     return {name: given.pop(name) for name in list(given) if name in names}
 
 
-def _architecture(bench: Benchmark, spec: MethodSpec, learners: int, shape: dict[str, Any]) -> Architecture:
+def build_architecture(learners: int, usual_width: Callable[[], int], shape: dict[str, Any]) -> Architecture:
+    """`usual_width`: of one of them, where `shape` says nothing else; a learner a task is as one of so many, and
+    the heads of independent ones come on top.
+    """
     if learners < 1:
         raise ConfigError(f"learners must be at least 1, not {learners}.")
-    if "width" in shape:
-        width = shape.pop("width")
-    elif spec.schedule == "discrete":  # of a learner a task, each with its own head
-        width = bench.width_for(len(bench.source.class_counts))
-    else:
-        width = bench.width_for(learners)  # also of independent ones, whose own heads come on top
+    width = shape.pop("width") if "width" in shape else usual_width()
     if width < 1:
         raise ConfigError(f"width must be at least 1, not {width}.")
     architecture = Architecture(learners, width, **shape)
@@ -133,12 +133,14 @@ def _architecture(bench: Benchmark, spec: MethodSpec, learners: int, shape: dict
     return architecture
 
 
-def parse_settings(pairs: Sequence[str], methods: Sequence[str]) -> dict[str, Any]:
+def parse_settings(
+    pairs: Sequence[str], methods: Sequence[str], settings_of: Callable[[str], Sequence[str]] = settings
+) -> dict[str, Any]:
     """`--set name=value` pairs as Python values, `name=value,value` as lists of them.
 
     Each name must mean something to one of the methods.
     """
-    known = {name for method in methods for name in settings(method)}
+    known = {name for method in methods for name in settings_of(method)}
     given: dict[str, Any] = {}
     for pair in pairs:
         name, sign, text = pair.partition("=")
@@ -176,6 +178,16 @@ _WHOLE = {
     "width",
     "memory",
     "replay_batch",
+    # of games
+    "steps",
+    "copies",
+    "horizon",
+    "minibatches",
+    "evaluations",
+    "episodes",
+    "longest",
+    "importance_rollouts",
+    "importance_steps",
 }
 _FLAGS = {"gate", "carry", "reinit"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -192,6 +204,7 @@ _WORDS = {
     "afs_form",
     "rwalk_form",
     "replay",
+    "anchors",
 }
 
 
@@ -200,7 +213,7 @@ def is_whole(setting: str) -> bool:
     return setting in _WHOLE
 
 
-def _check_kind(name: str, value: Any) -> None:
+def check_kind(name: str, value: Any) -> None:
     """That a setting given from Python is of the kind that `--set` would have made of it."""
     if name in _WORDS:
         fits, kind = isinstance(value, str), "a word"

@@ -60,15 +60,7 @@ class PointFolder:
             self.check_same(result.config)
 
     def check_same(self, other: dict[str, Any]) -> None:
-        mine, theirs = settled(self.point.config.as_dict()), settled(other)
-        if mine == theirs:
-            return
-        names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
-        told = "; ".join(f"{n} was {theirs.get(n, 'not set')}, now {mine.get(n, 'not set')}" for n in names)
-        raise ResultsError(
-            f"{self.path} holds results made with another configuration ({told}). "
-            "Choose another folder with --out, or ask for the same configuration."
-        )
+        check_equal(self.path, settled(self.point.config.as_dict()), settled(other))
 
     def save(self, result: Result) -> None:
         result.save(self.result_path)
@@ -86,6 +78,18 @@ class PointFolder:
                 self.point.varied,
             )
         )
+
+
+def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """That a folder's results were made with the same configuration, all settings on one level."""
+    if mine == theirs:
+        return
+    names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+    told = "; ".join(f"{n} was {theirs.get(n, 'not set')}, now {mine.get(n, 'not set')}" for n in names)
+    raise ResultsError(
+        f"{folder} holds results made with another configuration ({told}). "
+        "Choose another folder with --out, or ask for the same configuration."
+    )
 
 
 def result_files(path: Path) -> list[Path]:

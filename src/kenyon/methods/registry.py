@@ -79,24 +79,24 @@ class MethodSpec:
     @property
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
-        return self._example.multi
+        return self.example.multi
 
     @property
     def apart(self) -> bool:
         """Whether its learners learn independently."""
-        return self._example.apart
+        return self.example.apart
 
     @property
     def schedule(self) -> str:
-        return self._example.schedule
+        return self.example.schedule
 
     @property
     def keeps_samples(self) -> bool:
         """Whether the method keeps samples of the tasks before."""
-        return self._example.replay is not None
+        return self.example.replay is not None
 
     @property
-    def _example(self) -> Method:
+    def example(self) -> Method:
         """The method at some strengths, for what does not depend on them."""
         return self.build(**dict.fromkeys(self.required, 0.0))
 

@@ -1,6 +1,15 @@
 """Backbones, and fleets of R runs x K learners of them."""
 
-from kenyon.nets.backbones import Backbone, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets.backbones import (
+    Backbone,
+    alexnet,
+    atari_cnn,
+    cifar_cnn,
+    digits_cnn,
+    digits_mlp,
+    omniglot_cnn,
+    small_games_mlp,
+)
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
@@ -13,8 +22,10 @@ __all__ = [
     "Outputs",
     "Pictures",
     "alexnet",
+    "atari_cnn",
     "cifar_cnn",
     "digits_cnn",
     "digits_mlp",
     "omniglot_cnn",
+    "small_games_mlp",
 ]

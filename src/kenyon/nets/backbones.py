@@ -138,3 +138,38 @@ def digits_cnn(width: int, learners: int = 1) -> nn.Module:
             drop3=nn.Dropout(0.5),
         )
     )
+
+
+def atari_cnn(width: int, learners: int = 1) -> nn.Module:
+    """Three convolutions and a dense layer for 4x84x84 frames of Atari games.
+
+    Their channels are nc, 2 nc, nc, and the dense layer goes from 49 nc to 512: this gives the published parameter
+    counts, which the rows of Supplementary Table 4 as printed do not. The dense layer is the learner's output weight.
+    """
+    nc = width
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(4, nc, 8, stride=4),
+            relu1=nn.ReLU(),
+            conv2=nn.Conv2d(nc, 2 * nc, 4, stride=2),
+            relu2=nn.ReLU(),
+            conv3=nn.Conv2d(2 * nc, nc, 3),
+            relu3=nn.ReLU(),
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(49 * nc, 512),
+            relu4=nn.ReLU(),
+        )
+    )
+
+
+def small_games_mlp(width: int, learners: int = 1, *, pixels: int) -> nn.Module:
+    """Two dense layers for games with few pixels, small enough for a laptop."""
+    return nn.Sequential(
+        OrderedDict(
+            flatten=nn.Flatten(),
+            dense1=nn.Linear(pixels, width),
+            relu1=nn.ReLU(),
+            dense2=nn.Linear(width, 64),
+            relu2=nn.ReLU(),
+        )
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Literal, get_args
@@ -41,6 +41,7 @@ class Outputs:
 
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
+    values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
 
 
 class Net:
@@ -57,11 +58,14 @@ class Net:
         gate: bool = False,
         learned: Mapping[str, tuple[int, ...]] | None = None,
         active_column: bool = False,
+        values: bool = False,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
         in_place: bool = True,
     ) -> None:
-        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there."""
+        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there;
+        `values`: every task has a second head of one number, beside the one that chooses.
+        """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
         if diversity not in get_args(Diversity):
@@ -85,9 +89,12 @@ class Net:
         protected = {n: (learners, *p.shape) for n, p in self.backbone.named_parameters()}
         if gate:
             protected["gate"] = (learners, T)
-        # What `forward` looks at of a row.
-        self._used = frozenset({*protected, "head.weight", "head.bias"})
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
+        if values:
+            heads |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
+        self.head_names, self.values = tuple(heads), values
+        # What `forward` looks at of a row.
+        self._used = frozenset({*protected, *heads})
         column = column_shapes(self.backbone, self.features, C) if active_column else {}
         self.layout = Layout(protected, {**heads, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
@@ -115,8 +122,9 @@ class Net:
             part = self.layout.view(row, name)
             part.copy_(torch.arange(self.learners).view(-1, *(1,) * (part.ndim - 1)) + number * self.learners)
         tasks = torch.arange(len(self.class_counts)) + len(self.backbone_names) * self.learners
-        self.layout.view(row, "head.weight").copy_(tasks.view(-1, 1, 1))
-        self.layout.view(row, "head.bias").copy_(tasks.view(-1, 1))
+        for name in self.head_names:
+            part = self.layout.view(row, name)
+            part.copy_(tasks.view(-1, *(1,) * (part.ndim - 1)))
         return row.to(self.device)
 
     @cached_property
@@ -161,6 +169,9 @@ class Net:
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
                 views["head.bias"][t, :count] = head.bias.detach()
+                if self.values:
+                    worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
+                    views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
             if self.gate:
                 views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
         if self.columns is not None:
@@ -195,6 +206,21 @@ class Net:
             if member is not None:
                 gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
             f = f * gate.unsqueeze(-1)
+        out = self._predictions(f, views, heads, member, own=own)
+        return replace(out, values=self._values(f, views, heads, member)) if self.values else out
+
+    def _values(self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
+        """What the value heads make of the sum of the learners' vectors: (..., B)."""
+        weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
+        weight, bias, z = weight.squeeze(-2), bias.squeeze(-1), f.sum(-3)  # (..., n, F), (..., n), (..., B, F)
+        if member is None:  # no product with one column: a library's bits would depend on how many runs there are
+            return (z * weight).sum(-1) + bias
+        return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)
+
+    def _predictions(
+        self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
+    ) -> Outputs:
+        """What the heads make of the learners' vectors (..., K, B, F)."""
         weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
         bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
         absent = None if self._absent is None else self._absent.index_select(0, heads)

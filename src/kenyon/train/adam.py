@@ -15,7 +15,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 class Adam(Optimiser):
     """PyTorch's Adam without weight decay, for R independent rows of parameters."""
 
-    def __init__(self, shape: torch.Size, device: torch.device) -> None:
+    def __init__(self, shape: torch.Size, device: torch.device, epsilon: float = EPSILON) -> None:
+        self.epsilon = epsilon
         self.first = torch.zeros(shape, device=device)  # (R, P) running mean of the gradient
         self.second = torch.zeros(shape, device=device)  # (R, P) of its square
         self.steps = torch.zeros(shape[0], 1, device=device)
@@ -28,7 +29,7 @@ class Adam(Optimiser):
     ) -> None:
         self.steps.add_(moves.unsqueeze(1))
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
-        passes.adam(*buffers, (BETA1, BETA2), EPSILON, forces.pulls, forces.decay, keep=keep)
+        passes.adam(*buffers, (BETA1, BETA2), self.epsilon, forces.pulls, forces.decay, keep=keep)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moves = moves.unsqueeze(1)
@@ -37,5 +38,5 @@ class Adam(Optimiser):
         self.second.lerp_(gradient.square(), (1 - BETA2) * moves)
         steps = self.steps.clamp(min=1)
         size = rate.unsqueeze(1) * moves / (1 - BETA1**steps)
-        spread = self.second.sqrt().div_((1 - BETA2**steps).sqrt()).add_(EPSILON)
+        spread = self.second.sqrt().div_((1 - BETA2**steps).sqrt()).add_(self.epsilon)
         theta.sub_((self.first / spread).mul_(size))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from kenyon.nets import Net, Outputs
+from kenyon.nets import Net, Outputs, Pictures
 from kenyon.nets.layout import Leaves, Rows
 from kenyon.random import Noise
 from kenyon.train.device import Lanes, Runs
@@ -17,12 +18,36 @@ from kenyon.train.fleet import Batch, Loader
 RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
 
 
+class Shown(Protocol):
+    """A batch as the network sees it."""
+
+    @property
+    def images(self) -> Tensor | Pictures: ...
+
+    @property
+    def member(self) -> Tensor | None: ...
+
+
+B_co = TypeVar("B_co", bound=Shown, covariant=True)
+B = TypeVar("B", bound=Shown)
+
+
+class Batches(Protocol[B_co]):
+    """Where batches come from, whatever the samples are."""
+
+    step: Tensor  # (1,) which batch is next
+    size: int
+    beside: int  # samples of other tasks in a batch, beyond its size
+
+    def batch(self, run: Runs) -> B_co: ...
+
+
 def data_gradients(
     net: Net,
     theta: Tensor,
-    loader: Loader,
+    loader: Batches[B],
     heads: Tensor,
-    loss: RunLoss,
+    loss: Callable[[Runs, Rows, Outputs, B], Tensor],
     *,
     forward: Callable[..., Outputs],
     lanes: Lanes,

@@ -8,18 +8,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from kenyon.forces import Force
 from kenyon.hooks import Hooks
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
-from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.train.device import Runs
 from kenyon.train.engine import Engine
 from kenyon.train.fleet import Batch
+from kenyon.train.terms import Terms
 
 
-class Objective:
+class Objective(Terms):
     def __init__(
         self,
         net: Net,
@@ -30,61 +29,20 @@ class Objective:
         anchor: Tensor,
         hooks: Sequence[Hooks],
     ) -> None:
-        """The tensors are the trainer's, and stay in place."""
-        self.net, self.method, self.engine = net, method, engine
-        self.theta, self.importance, self.anchor, self.hooks = theta, importance, anchor, hooks
-        self.penalised = False  # whether penalties on the weights act in this phase
-        self.first_task = True  # whether penalties on predictions do not adapt yet
-
-    @property
-    def needs_own(self) -> bool:
-        """Whether each learner's own prediction is looked at."""
-        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+        super().__init__(net, method, engine.heads, theta, importance, anchor, hooks)
+        self.engine = engine
 
     def of_batch(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The loss of a training batch. Penalties on the weights come as `forces`."""
         loss = self.engine.sample_losses(run, row, out, batch)
         penalties = self.method.prediction_penalties
-        return loss + self._said(penalties, run, row, out, batch.weight) if penalties else loss
+        return loss + self.said(penalties, run, row, out, batch.weight) if penalties else loss
 
     @torch.no_grad()
     def held_out(self, into: Tensor) -> None:
         """The loss on validation data (R,): with penalties on weights, and those on predictions that ask for it."""
         into.zero_()
         said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
-        self.engine.held_out_loss(self.theta, into, partial(self._said, said) if said else None)
+        self.engine.held_out_loss(self.theta, into, partial(self.said, said) if said else None)
         for value in self.values():
             into.add_(value)
-
-    def values(self) -> list[Tensor]:
-        """What the penalties on weights amount to, (R,) each."""
-        weights = self._weights()
-        return [penalty.value(weights) for penalty in self.method.parameter_penalties] if self.penalised else []
-
-    def forces(self, gradient: Tensor) -> list[Force]:
-        """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
-        if not self.penalised:
-            return []
-        weights = self._weights()
-        return [force for penalty in self.method.parameter_penalties for force in penalty.forces(weights, gradient)]
-
-    def _said(
-        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
-    ) -> Tensor:
-        """Penalties on predictions, of samples that count with the given weights (..., B)."""
-        views = self.net.layout.views(row)
-        seen = Predictions(
-            log_p=out.logits.log_softmax(-1),
-            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
-            weight=weight,
-            learned={name: views[name] for name in self.net.learned},
-            first_task=self.first_task,
-        )
-        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
-        return sum(values[1:], values[0])
-
-    def _weights(self) -> Weights:
-        """What penalties on weights look at."""
-        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
-        expanded = of_hooks.get("expanded"), of_hooks.get("expanded_importance")
-        return Weights(self.net, self.theta, self.engine.heads, self.importance, self.anchor, *expanded)

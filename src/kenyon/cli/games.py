@@ -1,0 +1,197 @@
+"""`kenyon run` on a suite of games: how it shows itself, and what it tells in the end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from kenyon.cli.progress import LINE_EVERY
+from kenyon.cli.signals import stop_on_signals
+from kenyon.errors import ConfigError
+from kenyon.experiments.config import parse_settings
+from kenyon.experiments.results import plain
+from kenyon.methods import find_method
+from kenyon.report.tables import duration, pm
+from kenyon.rl.config import GamesConfig, settings
+from kenyon.rl.loop import Agents
+from kenyon.rl.results import GameResult
+from kenyon.rl.runner import execute_games, plan_games
+from kenyon.train import Interrupted
+
+METHODS, SEEDS = ("finetune", "ewc", "caf-ewc"), 3  # where nobody says
+
+
+def run_games_command(
+    *,
+    suite: str,
+    methods: Sequence[str] | None,
+    seeds: int | Sequence[int] | None,
+    games: str | None,
+    steps: int | None,
+    pairs: Sequence[str],
+    device: str,
+    out: Path,
+    as_json: bool,
+) -> None:
+    names = list(methods or METHODS)
+    for name in names:
+        find_method(name)
+    overrides = parse_settings(pairs, names, settings)
+    if steps is not None:
+        if "steps" in overrides:
+            raise ConfigError("steps is given twice: with --steps and with --set.")
+        overrides["steps"] = steps
+    chosen = None if games is None else [game.strip() for game in games.split(",") if game.strip()]
+    planned = plan_games(
+        suite,
+        names,
+        SEEDS if seeds is None else seeds,
+        games=chosen,
+        overrides=overrides,
+        device=device,
+        out=out,
+    )
+    told = Console(stderr=True)
+    with stop_on_signals(told, "update") as stopping, GamesBar(told) as progress:
+        try:
+            results = execute_games(planned, progress=progress, stop=stopping)
+        except Interrupted:
+            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+            sys.exit(130)
+    (told if as_json else Console()).print(scores_table(results))
+    told.print(f"Saved in {out / suite} (scores.json a method).", highlight=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(plain(scores_json(results)), allow_nan=False))
+
+
+def scores_table(results: Mapping[str, GameResult]) -> Table:
+    """One row a method, one column a game: the raw score in the end, and behind it when it had just been learned."""
+    first = next(iter(results.values()))
+    table = Table(
+        title=f"{first.suite}: {len(first.games)} games, {len(first.runs)} runs; raw score of an episode in the end, "
+        "mean ± standard error (in brackets: when the game had just been learned)",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    table.add_column("method", no_wrap=True)
+    for game in first.games:
+        table.add_column(game, justify="right")
+    table.add_column("parameters", justify="right")
+    table.add_column("time", justify="right")
+    table.add_column("steps/s", justify="right")
+    for label, result in results.items():
+        cells = [f"{pm(result.final(g), 1)} ({_mean(result, g)})" for g in range(len(result.games))]
+        speed = sum(f.steps_per_second * f.seconds for f in result.fleets) / max(result.seconds, 1e-9)
+        table.add_row(label, *cells, f"{result.parameters:,}", duration(result.seconds), f"{speed:,.0f}")
+    return table
+
+
+def _mean(result: GameResult, game: int) -> str:
+    found = result.learned(game)
+    return "-" if found is None else f"{found.mean:.1f}"
+
+
+def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
+    first = next(iter(results.values()))
+    return {
+        "benchmark": first.suite,
+        "games": first.games,
+        "methods": {label: result.summary() | {"runs": len(result.runs)} for label, result in results.items()},
+        "device": ", ".join(sorted({f.device for r in results.values() for f in r.fleets})),
+    }
+
+
+class GamesBar:
+    """Draws on standard error, so that standard output holds results alone."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.bars = Progress(
+            TextColumn("{task.description:<14}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[where]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.bar: TaskID | None = None
+        self.name, self.told = "", time.monotonic()
+        self.begun, self.begun_at = time.monotonic(), 0
+        self.fallen: set[int] = set()
+
+    def __enter__(self) -> GamesBar:
+        if self.console.is_terminal:
+            self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None:
+        self.name, self.fallen = config.method, set()
+        self.begun, self.begun_at = time.monotonic(), _done(agents)
+        who = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+        who += f", continuing at {100 * self.begun_at // _total(agents)}%" if self.begun_at else ""
+        if self.console.is_terminal:
+            self.bar = self.bars.add_task(self.name, total=_total(agents), completed=self.begun_at, where=who)
+        else:
+            self._line(f"{self.name}: {who}")
+
+    def update_done(self, agents: Agents) -> None:
+        at, done, total = agents.position, _done(agents), _total(agents)
+        for run, place in enumerate(at.diverged):
+            if place is not None and run not in self.fallen:
+                self.fallen.add(run)
+                self._line(
+                    f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
+                    f"{agents.games[place[0]]}, update {place[1] + 1}."
+                )
+        seconds = time.monotonic() - self.begun
+        speed = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds) / seconds
+        game = agents.games[min(at.phase, len(agents.games) - 1)]
+        where = f"{game} {at.epoch}/{agents.ppo.updates}, {speed:,.0f} steps/s{_recent(agents)}"
+        if self.console.is_terminal and self.bar is not None:
+            self.bars.update(self.bar, completed=done, where=where)
+        elif time.monotonic() - self.told > LINE_EVERY and done > self.begun_at:
+            left = seconds / (done - self.begun_at) * (total - done)
+            self._line(f"{self.name}: {where}, about {duration(left)} left")
+
+    def fleet_ends(self, agents: Agents) -> None:
+        where = f"done in {duration(agents.position.seconds)}"
+        if self.console.is_terminal and self.bar is not None:
+            self.bars.update(self.bar, completed=_total(agents), where=where)
+            self.bar = None
+        else:
+            self._line(f"{self.name}: {where}")
+
+    def _line(self, text: str) -> None:
+        self.told = time.monotonic()
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _done(agents: Agents) -> int:
+    return agents.position.phase * agents.ppo.updates + agents.position.epoch
+
+
+def _total(agents: Agents) -> int:
+    return len(agents.games) * agents.ppo.updates
+
+
+def _recent(agents: Agents) -> str:
+    """The mean score of the last episodes, over the runs that had any."""
+    means = [float(np.mean(scores)) for scores in agents.recent if scores]
+    return f", score {np.mean(means):.1f}" if means else ""

@@ -1,0 +1,112 @@
+"""The configuration of games that are learned one after another: all that decides the numbers, except the seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.experiments.config import (
+    LEARNERS,
+    Architecture,
+    architecture_settings,
+    build_architecture,
+    check_kind,
+    take,
+)
+from kenyon.methods import METHODS, Method, MethodSpec, find_method
+from kenyon.nets import Net
+from kenyon.rl.arenas import find_arena
+from kenyon.rl.importance import check_importance
+from kenyon.rl.regime import Ppo
+from kenyon.stages import LEARN
+
+
+@dataclass(frozen=True)
+class GamesConfig:
+    benchmark: str  # the suite
+    method: str
+    games: tuple[str, ...]  # in the order of learning
+    training: Ppo
+    architecture: Architecture
+    hyper: dict[str, Any]
+
+    def build_method(self) -> Method:
+        return find_method(self.method)(self.hyper)
+
+    def build_net(self, device: torch.device | str = "cpu") -> Net:
+        shape = self.architecture
+        return find_arena(self.benchmark).net(
+            self.games,
+            shape.width,
+            shape.learners,
+            self.build_method(),
+            device=device,
+            diversity=shape.diversity,
+            gate=shape.gate,
+            dtype=None if shape.precision == "auto" else getattr(torch, shape.precision),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"games": list(self.games)}
+
+    @classmethod
+    def from_dict(cls, saved: Mapping[str, Any]) -> GamesConfig:
+        parts = {"training": Ppo, "architecture": Architecture}
+        body = {name: parts[name](**value) if name in parts else value for name, value in saved.items()}
+        return cls(**body | {"games": tuple(saved["games"])})
+
+
+def playable(spec: MethodSpec) -> bool:
+    """Whether a method is one for games: penalties and importances are, what acts on a task's images is not."""
+    method = spec.example
+    ordinary = method.stages == (LEARN,) and not (method.mechanisms or method.replay or method.apart)
+    return ordinary and method.schedule in ("sequential", "restart")
+
+
+def settings(method: str) -> tuple[str, ...]:
+    """Everything `--set` may name for a method that learns games."""
+    regime = (f.name for f in fields(Ppo))
+    return (*regime, *architecture_settings(method), *find_method(method).hyperparameters)
+
+
+def configure_games(
+    arena_name: str,
+    method: str,
+    *,
+    games: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> GamesConfig:
+    """The published configuration of a method on a suite of games, with the user's overrides."""
+    arena, spec = find_arena(arena_name), find_method(method)
+    if not playable(spec):
+        some = ", ".join(name for name, other in METHODS.items() if playable(other))
+        raise ConfigError(
+            f"{method} works on the images of a task, and games have none. For games there are: {some}."
+        )
+    suite = arena.suite
+    chosen = suite.games if games is None else tuple(games)
+    if not chosen:
+        raise ConfigError(f"No game is named. {arena_name} has {', '.join(suite.games)}.")
+    suite.check(chosen)
+    if len(set(chosen)) != len(chosen):
+        raise ConfigError(f"A game is named twice in {','.join(chosen)}.")
+    given = dict(overrides or {})
+    for name, value in given.items():
+        if isinstance(value, (list, tuple)):
+            raise ConfigError(f"{name} has several values. For games give one, and run again for another with --out.")
+        check_kind(name, value)
+    training = replace(arena.ppo, **take(given, Ppo))
+    hyper = dict(arena.hyperparameters.get(method, {}))
+    hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
+    check_importance(spec(hyper), training.anchors)  # and the method says what is missing or impossible
+    shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
+    learners = shape.pop("learners", LEARNERS if spec.multi else 1)
+    architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
+    if given:
+        raise unknown(f"setting of {method}", next(iter(given)), settings(method))
+    return GamesConfig(arena_name, method, chosen, training, architecture, hyper)

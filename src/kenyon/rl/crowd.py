@@ -1,0 +1,99 @@
+"""The games of a fleet, played side by side: a run waits for its own games only.
+
+While some runs' games are stepped by threads, the network looks at what the others show. Runs that the network
+computes together wait for each other anyway, and theirs are stepped one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from kenyon.rl.environment import Games, Moment
+from kenyon.train.device import Runs
+
+
+class Crowd:
+    """Every run has one or several games, whose copies lie one behind another."""
+
+    def __init__(self, games: Sequence[Sequence[Games]], device: torch.device, *, threads: bool) -> None:
+        self.games = [list(some) for some in games]
+        ends = [0, *accumulate(game.count for game in self.games[0])]
+        self.places = [slice(*pair) for pair in pairwise(ends)]
+        shape = (len(games), ends[-1], *self.games[0][0].shape)
+        # What is shown, (R, N, C, H, W): as the games give it, and where the network sees it.
+        self.pixels = torch.zeros(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        self.seen = self.pixels.to(device, non_blocking=True)  # on a CPU they are one
+        self.pool = ThreadPoolExecutor(sum(map(len, games)), "kenyon-games") if threads else None
+        self.moments: dict[tuple[int, int], Moment | Future[Moment]] = {}
+
+    def begin(self) -> None:
+        for run, some in enumerate(self.games):
+            for place, game in zip(self.places, some, strict=True):
+                self.pixels[run, place] = torch.from_numpy(game.reset())
+        self.show(slice(None))
+
+    def show(self, run: Runs) -> None:
+        if self.seen is not self.pixels:
+            self.seen[run].copy_(self.pixels[run], non_blocking=True)
+
+    def play(self, run: Runs, actions: Tensor, resting: Collection[tuple[int, int]] = ()) -> None:
+        """Step the games of a run, or of all, except some (run, game), with actions (N,) or (R, N)."""
+        chosen = actions.cpu().numpy().astype(np.int64)
+        for r in self._runs(run):
+            mine = chosen[r] if isinstance(run, slice) else chosen
+            for g, (place, game) in enumerate(zip(self.places, self.games[r], strict=True)):
+                if (r, g) in resting:
+                    continue
+                step = mine[place]
+                self.moments[r, g] = self.pool.submit(game.step, step) if self.pool else game.step(step)
+
+    def arrive(self, run: Runs) -> Iterator[tuple[int, int, Moment]]:
+        """What the last step gave, (run, game, moment), once it is there; then all of it is shown."""
+        for r in self._runs(run):
+            for g, place in enumerate(self.places):
+                if (found := self.moments.pop((r, g), None)) is not None:
+                    moment = found.result() if isinstance(found, Future) else found
+                    self.pixels[r, place] = torch.from_numpy(moment.observations)
+                    yield r, g, moment
+        self.show(run)
+
+    def save(self) -> dict[str, Tensor]:
+        """Everything that decides what comes next, runs first; nothing where the games cannot tell."""
+        saved = [some[0].save() for some in self.games]
+        if any(one is None for one in saved):
+            return {}
+        names = saved[0] or {}
+        stacked = {name: np.stack([one[name] for one in saved if one]) for name in names}
+        return {f"games.{name}": torch.from_numpy(_signed(array)) for name, array in stacked.items()}
+
+    def load(self, saved: dict[str, Tensor]) -> None:
+        for run, (game,) in enumerate(self.games):
+            now = game.save() or {}
+            mine = {name: saved[f"games.{name}"][run].numpy().view(array.dtype) for name, array in now.items()}
+            self.pixels[run] = torch.from_numpy(game.load(mine))
+        self.show(slice(None))
+
+    def close(self) -> None:
+        for moment in self.moments.values():
+            if isinstance(moment, Future):
+                moment.exception()
+        if self.pool:
+            self.pool.shutdown()
+        for some in self.games:
+            for game in some:
+                game.close()
+
+    def _runs(self, run: Runs) -> Sequence[int]:
+        return range(len(self.games))[run] if isinstance(run, slice) else (run,)
+
+
+def _signed(array: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """The same bits; PyTorch can do little with unsigned words."""
+    return array.view(f"i{array.itemsize}") if array.dtype.kind == "u" and array.itemsize > 1 else array

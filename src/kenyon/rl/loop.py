@@ -1,0 +1,386 @@
+"""The loop of reinforcement learning: a fleet of runs learns to play games one after another, by PPO.
+
+Read `Agents._run` from top to bottom: collect, learn, evaluate. As in `train.loop`, everything it changes is a tensor
+with a leading run axis that stays in place, and every random number is a function of (seed, purpose, game, update).
+Penalties, importances and the optimiser are those that train images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from kenyon.hooks import Hooks, Tracking
+from kenyon.importance import GradientImportance, accumulated
+from kenyon.methods import Method
+from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
+from kenyon.random import Purpose, key, normal
+from kenyon.rl.crowd import Crowd
+from kenyon.rl.environment import Games, Suite
+from kenyon.rl.evaluate import greedy_scores
+from kenyon.rl.importance import clip_norms, merged, own_anchors
+from kenyon.rl.ppo import drawn, ppo_loss, taken
+from kenyon.rl.regime import Ppo
+from kenyon.rl.rollout import Batch, Rollout, looked_at
+from kenyon.train.adam import Adam
+from kenyon.train.device import Captured, Lanes, Runs, on_device
+from kenyon.train.finite import Finite
+from kenyon.train.gradients import data_gradients
+from kenyon.train.loop import Interrupted
+from kenyon.train.state import Position
+from kenyon.train.terms import Terms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RECENT = 50  # episodes whose scores are shown while a run learns
+SEEDS = 0x7FFFFFFF  # games take seeds of 31 bits
+
+# Called after every update, and after every game, with the agents; returns True to stop there.
+Watcher = Callable[["Agents"], bool]
+
+
+class Agents:
+    """R runs, one a seed, that learn the given games of a suite in their order."""
+
+    def __init__(
+        self, net: Net, suite: Suite, games: Sequence[str], seeds: Sequence[int], method: Method, ppo: Ppo
+    ) -> None:
+        self.net, self.suite, self.games, self.method, self.ppo = net, suite, tuple(games), method, ppo
+        self.seeds, self.device = tuple(seeds), net.device
+        if self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
+        R, N = len(seeds), ppo.copies
+
+        # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
+        self.position = Position(diverged=[None] * R)
+        self.theta = net.initial(seeds)  # (R, P)
+        self.optimiser = Adam(self.theta.shape, self.device, ppo.epsilon)
+        self.anchor = self._protected(self.theta).clone()  # (R, Pp) where weights are held, and how firmly
+        self.importance = torch.zeros_like(self.anchor)
+        self.hooks: list[Hooks] = []
+        self.tracking: Tracking | None = None
+        if method.importance is not None and not isinstance(method.importance, GradientImportance):
+            self.tracking = method.importance.track(self)
+            self.hooks.append(self.tracking)
+        self.crowd: Crowd | None = None  # the games being played, whose state is part of it where they can tell
+
+        # Work space: rebuilt at will, never saved.
+        self.rate, self.loss = torch.zeros(R, device=self.device), torch.zeros(R, device=self.device)
+        self.gradient, self.present = torch.zeros_like(self.theta), torch.ones(R, device=self.device)
+        self.heads = torch.zeros(1, dtype=torch.long, device=self.device)
+        self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
+        self.terms = Terms(net, method, self.heads, self.theta, self.importance, self.anchor, self.hooks)
+        self.rollout = self._new_rollout(ppo.horizon)
+        # Of the moment at hand: what chance says, and what follows.
+        self.chance, self.log_p, self.value = (torch.zeros(R, N, device=self.device) for _ in range(3))
+        self.action = torch.zeros(R, N, dtype=torch.long, device=self.device)
+        self.finite = Finite(R, self.device)
+        self.captured: dict[Hashable, Captured] = {}
+        self.recent: list[deque[float]] = [deque(maxlen=RECENT) for _ in seeds]
+        self.spent = dict.fromkeys(("collect", "learn", "evaluate", "importance"), 0.0)  # seconds, in this session
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self, watch: Watcher | None = None) -> Position:
+        """Learn from the present position to the end."""
+        with on_device(self.device):
+            try:
+                return self._run(watch)
+            finally:
+                self._leave_game()
+
+    def _run(self, watch: Watcher | None) -> Position:
+        at = self.position
+        while at.phase < len(self.games) and self.live:
+            started = time.perf_counter()
+            self.enter_game()
+            if at.epoch == 0:
+                self._begin_game()
+            while at.epoch < self.ppo.updates and self.live:
+                self._collect(self.rollout, self._keys(Purpose.ACTION, at.epoch))
+                self._learn()
+                at.epoch += 1
+                if at.epoch in self.ppo.evaluated:
+                    self._evaluate()
+                at.seconds += time.perf_counter() - started
+                started = time.perf_counter()
+                if watch is not None and watch(self):
+                    raise Interrupted
+            self._leave_game()
+            self._finish_game()
+            at.seconds += time.perf_counter() - started
+            at.phase, at.epoch = at.phase + 1, 0
+            if watch is not None and watch(self) and at.phase < len(self.games):
+                raise Interrupted
+        return at
+
+    @property
+    def live(self) -> list[int]:
+        """The runs whose loss has stayed finite."""
+        return [run for run, place in enumerate(self.position.diverged) if place is None]
+
+    @property
+    def groups(self) -> Sequence[Runs]:
+        """The runs as they are computed: all at once, or one after another."""
+        return [slice(None)] if self.net.together else self.live
+
+    @property
+    def before(self) -> int:
+        """How many games were learned before this one; where every game begins anew, none ever was."""
+        return 0 if self.method.schedule == "restart" else self.position.phase
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state by name. All tensors have a leading run axis."""
+        own = {"theta": self.theta, "importance": self.importance, "anchor": self.anchor}
+        hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
+        return own | self.optimiser.tensors() | hooks | (self.crowd.save() if self.crowd else {})
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Let the games go on from a state that has been read into `tensors`."""
+        saved = {name: tensor for name, tensor in tensors.items() if name.startswith("games.")}
+        if saved and self.crowd:
+            self.crowd.load(saved)
+
+    # ------------------------------------------------------------------ a game
+
+    def enter_game(self) -> None:
+        """Set the game up, unless that has been done; anew after a restart."""
+        at = self.position
+        self.terms.penalised = self.method.from_first or self.before + 1 >= self.ppo.penalties_from
+        self.terms.first_task = self.before == 0 and not self.method.from_first
+        self.heads.fill_(at.phase)
+        self.captured.clear()
+        self.present.copy_(torch.tensor([float(place is None) for place in at.diverged]))
+        if self.crowd is None:
+            self.crowd = self._crowd([at.phase], self.ppo.copies, Purpose.GAMES, at.epoch, training=True)
+            self.crowd.begin()
+
+    def _begin_game(self) -> None:
+        if self.method.schedule == "restart":
+            self.theta.copy_(self.net.initial(self.seeds))
+        self.optimiser.restart()
+        for number, name in enumerate(self.net.learned):
+            view = self.net.layout.view(self.theta, name)
+            for run, seed in enumerate(self.seeds):
+                words = (seed, Purpose.LEARNED, self.position.phase, number)
+                view[run] = normal(key(*words), tuple(view.shape[1:]))
+        for hook in self.hooks:
+            hook.begin_task()
+        self.finite.clear()
+        for scores in self.recent:
+            scores.clear()
+
+    def _leave_game(self) -> None:
+        if self.crowd is not None:
+            self.crowd.close()
+            self.crowd = None
+
+    def _finish_game(self) -> None:
+        """Weigh the importance of the weights that the game leaves, and hold them there."""
+        importance = self.method.importance
+        if importance is None:
+            return
+        with self._timed("importance"):
+            if isinstance(importance, GradientImportance):
+                found = self._measure(importance)
+            else:
+                assert self.tracking is not None
+                found = self.tracking.estimate()
+            weights, how = self._protected(self.theta), importance.accumulate
+            if own_anchors(self.method, self.ppo.anchors):
+                pair = merged(self.importance, self.anchor, found, weights, self.position.phase, how)
+            else:
+                pair = accumulated(self.importance, found, self.position.phase, how), weights
+            self.importance.copy_(pair[0])
+            self.anchor.copy_(pair[1])
+
+    # ------------------------------------------------------------------ collecting
+
+    @torch.no_grad()
+    def _collect(self, into: Rollout, keys: Tensor) -> None:
+        """Play. While the network looks at one run's games, those of the others are stepped."""
+        crowd = self.crowd
+        assert crowd is not None
+        with self._timed("collect"):
+            gone = {(run, 0) for run, place in enumerate(self.position.diverged) if place is not None}
+            into.draw(keys)
+            for t in range(into.steps + 1):
+                self.chance.copy_(into.chance[:, min(t, into.steps - 1)])
+                for run in self.groups:
+                    for r, _, moment in crowd.arrive(run):
+                        into.given[0][r, t - 1], into.given[1][r, t - 1] = moment.rewards, moment.ended
+                        self.recent[r].extend(score for _, score in moment.scores)
+                    self._repeat(partial(self._act, run, crowd), "act", str(run))
+                    into.values[run, t] = self.value[run]
+                    if t == into.steps:
+                        continue  # only the value behind the last step was wanted
+                    into.observations[run, t] = crowd.seen[run]
+                    into.actions[run, t], into.log_p[run, t] = self.action[run], self.log_p[run]
+                    crowd.play(run, self.action[run], gone)
+            into.weigh(self.ppo.discount, self.ppo.gae)
+
+    def _act(self, run: Runs, crowd: Crowd) -> None:
+        """What to do at what is seen, how likely that was, and what the moment is worth."""
+        with torch.no_grad():
+            out = self.net.forward(self.theta[run], looked_at(self.net, crowd.seen[run]), self.heads)
+            assert out.values is not None
+            self.action[run] = drawn(out.logits, self.chance[run], self.net.class_counts[self.position.phase])
+            self.log_p[run], self.value[run] = taken(out.logits, self.action[run]), out.values
+
+    # ------------------------------------------------------------------ learning
+
+    def _learn(self) -> None:
+        """Several passes over what was seen, in minibatches."""
+        at = self.position
+        with self._timed("learn"):
+            self.rate.fill_(self.ppo.rate * (1 - at.epoch / self.ppo.updates))
+            for epoch in range(self.ppo.epochs):
+                self.rollout.shuffle(self._keys(Purpose.ORDER, at.epoch, epoch))
+                for _ in range(self.ppo.minibatches):
+                    self._repeat(self._step, "step")
+            for _, rows in self.finite.fallen(at.epoch, last=True):
+                self._retire(rows)
+
+    def _step(self) -> None:
+        """One minibatch of every run: gradient of loss and penalties, its norm clipped, then the optimiser."""
+        self._gradients(self.rollout, self._loss, own=self.terms.needs_own)
+        self.finite.add(self.loss)
+        for force in self.terms.forces(self.gradient):
+            force.add_to(self.gradient, self.theta)
+        clip_norms(self.gradient, self.ppo.norm)
+        for hook in self.hooks:
+            hook.before_update()
+        self.optimiser.step(self.theta, self.gradient, self.rate, self.present, keep=False)
+        for hook in self.hooks:
+            hook.after_update()
+        self.rollout.step.add_(1)
+
+    def _loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+        loss, penalties = self._ppo(run, row, out, batch), self.method.prediction_penalties
+        return loss + self.terms.said(penalties, run, row, out, batch.weight) if penalties else loss
+
+    def _ppo(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+        ppo = self.ppo
+        seen = (batch.actions, batch.log_p, batch.advantages, batch.values, batch.returns)
+        return ppo_loss(out, *seen, clip=ppo.clip, value=ppo.value, entropy=ppo.entropy)
+
+    def _gradients(
+        self, rollout: Rollout, loss: Callable[[Runs, Rows, Outputs, Batch], Tensor], *, own: bool = False
+    ) -> None:
+        """Of the minibatch at hand, in self.gradient for the rest of the step."""
+        self.gradient = data_gradients(
+            self.net,
+            self.theta,
+            rollout,
+            self.heads,
+            loss,
+            forward=Net.forward,
+            lanes=self.lanes,
+            runs=self.live,
+            noise=None,
+            own=own,
+            gradient=self.gradient,
+            value=self.loss,
+        )
+
+    def _retire(self, fallen: Sequence[int]) -> None:
+        """Runs whose loss is no longer finite stop here; the others go on."""
+        for run in fallen:
+            if self.position.diverged[run] is None:
+                self.position.diverged[run] = [self.position.phase, self.position.epoch]
+                self.present[run] = 0.0
+                self.captured.clear()  # captured steps still include it
+
+    # ------------------------------------------------------------------ evaluating
+
+    def _evaluate(self) -> None:
+        """Scores of all games seen so far, in the order of learning."""
+        at = self.position
+        with self._timed("evaluate"):
+            seen = range(at.phase + 1)
+            games = [
+                self._made(seed, seen, self.ppo.episodes, Purpose.EVALUATION, at.epoch, False) for seed in self.seeds
+            ]
+            scores = greedy_scores(self.net, self.theta, games, list(seen), live=self.live, longest=self.ppo.longest)
+            moment = [at.phase, at.epoch * self.ppo.samples]
+            at.records.append({"moment": [moment] * len(self.seeds), "scores": scores.nanmean(-1).tolist()})
+
+    # ------------------------------------------------------------------ importance
+
+    def _measure(self, importance: GradientImportance) -> Tensor:
+        """Importance of the weights for the game at hand, from fresh rollouts: (R, Pp). See `rl.importance`."""
+        at, ppo, size = self.position, self.ppo, self.net.layout.protected
+        estimate, rollout = torch.zeros_like(self.anchor), self._new_rollout(ppo.importance_steps)
+
+        def output_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            return importance.objective(out.logits, batch.actions, torch.ones_like(batch.log_p))
+
+        def step() -> None:
+            self._gradients(rollout, self._ppo if importance.square else output_norms)
+            if importance.square:
+                clip_norms(self.gradient, ppo.norm)
+            found = self.gradient[:, :size]
+            estimate.add_(found.square() if importance.square else found.abs())
+            rollout.step.add_(1)
+
+        self.crowd = self._crowd([at.phase], ppo.copies, Purpose.IMPORTANCE, 0, training=True)
+        self.crowd.begin()
+        self.captured.clear()
+        for number in range(ppo.importance_rollouts):
+            self._collect(rollout, self._keys(Purpose.IMPORTANCE, number))
+            rollout.shuffle(self._keys(Purpose.IMPORTANCE, number, 1))
+            for _ in range(ppo.minibatches):
+                self._repeat(step, "importance")
+        self._leave_game()
+        self.captured.clear()
+        share = ppo.importance_rollouts
+        return estimate / (share if importance.square else share * ppo.importance_steps * ppo.copies)
+
+    # ------------------------------------------------------------------ what the parts above use
+
+    def _crowd(self, games: Sequence[int], copies: int, purpose: Purpose, number: int, *, training: bool) -> Crowd:
+        made = [self._made(seed, games, copies, purpose, number, training) for seed in self.seeds]
+        return Crowd(made, self.device, threads=len(self.groups) > 1)
+
+    def _made(
+        self, seed: int, games: Sequence[int], copies: int, purpose: Purpose, number: int, training: bool
+    ) -> list[Games]:
+        """Games with seeds of their own; `number` tells the same game made at different times apart."""
+        phase = self.position.phase
+        return [
+            self.suite.make(self.games[g], copies, key(seed, purpose, phase, g, number) & SEEDS, training)
+            for g in games
+        ]
+
+    def _new_rollout(self, steps: int) -> Rollout:
+        ppo, runs = self.ppo, len(self.seeds)
+        return Rollout(self.net, runs, steps, ppo.copies, self.suite.shape, ppo.minibatches)
+
+    def _keys(self, purpose: Purpose, *words: int) -> Tensor:
+        """(R,) one a run."""
+        keys = [key(seed, purpose, self.position.phase, *words) for seed in self.seeds]
+        return torch.tensor(keys, device=self.device)
+
+    def _repeat(self, work: Callable[[], None], *name: Hashable) -> None:
+        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
+        if name not in self.captured:
+            self.captured[name] = Captured(work, self.device, graphs=self.net.execute.capturable)
+        self.captured[name]()
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.spent[what] += time.perf_counter() - started
+
+    def _protected(self, theta: Tensor) -> Tensor:
+        return theta[:, : self.net.layout.protected]

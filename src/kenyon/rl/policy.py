@@ -1,0 +1,66 @@
+"""A trained policy from a results folder, to be watched or used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from kenyon.errors import ResultsError, unknown
+from kenyon.experiments.store import weights_path
+from kenyon.experiments.weights import read_weights
+from kenyon.nets import Net
+from kenyon.rl.config import GamesConfig
+from kenyon.rl.environment import Pixels
+from kenyon.rl.results import FILE, GameResult
+from kenyon.rl.rollout import looked_at
+
+
+@dataclass(frozen=True)
+class Policy:
+    net: Net
+    row: Tensor  # (P,)
+    games: tuple[str, ...]  # that it has learned, in their order
+    game: str  # that it plays
+
+    def playing(self, game: str) -> Policy:
+        """The same network with the heads of another game."""
+        if game not in self.games:
+            raise unknown("game of this run", game, self.games)
+        return replace(self, game=game)
+
+    def act(self, observations: Pixels) -> npt.NDArray[np.int64]:
+        """The most likely action at each of the observations (N, C, H, W): (N,)."""
+        return self.probabilities(observations).argmax(-1)
+
+    @torch.no_grad()
+    def probabilities(self, observations: Pixels) -> npt.NDArray[np.float32]:
+        """Of every action at each of the observations: (N, actions)."""
+        head = self.games.index(self.game)
+        images = looked_at(self.net, torch.from_numpy(np.ascontiguousarray(observations)).to(self.net.device))
+        heads = torch.tensor([head], device=self.net.device)
+        if self.net.together:
+            logits = self.net.forward(self.row.unsqueeze(0), images.unsqueeze(0), heads).logits.squeeze(0)
+        else:
+            logits = self.net.forward(self.row, images, heads).logits
+        found: npt.NDArray[np.float32] = logits[:, : self.net.class_counts[head]].softmax(-1).cpu().numpy()
+        return found
+
+
+def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device: str = "cpu") -> Policy:
+    """What a run left in OUT/SUITE/METHOD; it plays the given game, or the last that it learned."""
+    folder = Path(folder)
+    result = GameResult.load(folder / FILE)
+    if seed not in {run.seed for run in result.complete_runs}:
+        there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"
+        raise ResultsError(f"{folder} has no finished run of seed {seed}. There are: {there}.")
+    config = GamesConfig.from_dict(result.config)
+    net, path = config.build_net(device), weights_path(folder, seed)
+    row = torch.zeros(net.layout.size)
+    for name, saved in read_weights(path, result.config, seed).tensors.items():
+        net.layout.view(row, name).copy_(saved)
+    return Policy(net, row.to(net.device), config.games, config.games[-1]).playing(game or config.games[-1])

@@ -1,0 +1,71 @@
+"""What a method adds to a loss: its penalties on predictions and on weights, for the fleet at work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from kenyon.forces import Force
+from kenyon.hooks import Hooks
+from kenyon.methods import Method
+from kenyon.nets import Net, Outputs
+from kenyon.nets.layout import Rows
+from kenyon.penalties import PredictionPenalty, Predictions, Weights, strength_of
+from kenyon.train.device import Runs
+
+
+class Terms:
+    def __init__(
+        self,
+        net: Net,
+        method: Method,
+        heads: Tensor,
+        theta: Tensor,
+        importance: Tensor,
+        anchor: Tensor,
+        hooks: Sequence[Hooks],
+    ) -> None:
+        """The tensors are the trainer's, and stay in place. `heads` (n,) are those in use."""
+        self.net, self.method, self.heads = net, method, heads
+        self.theta, self.importance, self.anchor, self.hooks = theta, importance, anchor, hooks
+        self.penalised = False  # whether penalties on the weights act in this phase
+        self.first_task = True  # whether penalties on predictions do not adapt yet
+
+    @property
+    def needs_own(self) -> bool:
+        """Whether each learner's own prediction is looked at."""
+        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+
+    def values(self) -> list[Tensor]:
+        """What the penalties on weights amount to, (R,) each."""
+        weights = self._weights()
+        return [penalty.value(weights) for penalty in self.method.parameter_penalties] if self.penalised else []
+
+    def forces(self, gradient: Tensor) -> list[Force]:
+        """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
+        if not self.penalised:
+            return []
+        weights = self._weights()
+        return [force for penalty in self.method.parameter_penalties for force in penalty.forces(weights, gradient)]
+
+    def said(
+        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
+    ) -> Tensor:
+        """Penalties on predictions, of samples that count with the given weights (..., B)."""
+        views = self.net.layout.views(row)
+        seen = Predictions(
+            log_p=out.logits.log_softmax(-1),
+            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
+            weight=weight,
+            learned={name: views[name] for name in self.net.learned},
+            first_task=self.first_task,
+        )
+        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
+        return sum(values[1:], values[0])
+
+    def _weights(self) -> Weights:
+        """What penalties on weights look at."""
+        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
+        expanded = of_hooks.get("expanded"), of_hooks.get("expanded_importance")
+        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, *expanded)

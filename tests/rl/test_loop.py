@@ -1,0 +1,236 @@
+"""The loop: it learns, it forgets, and a run's numbers depend on nothing but its seed and configuration."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.func import functional_call
+
+from kenyon.nets import Net, atari_cnn
+from kenyon.nets.execution import Stacked
+from kenyon.rl.environment import Suite
+from kenyon.rl.evaluate import greedy_scores
+from kenyon.rl.loop import Agents
+from kenyon.rl.regime import Ppo
+from kenyon.train import Interrupted
+from kenyon.train.state import load_state, save_state
+from tests.rl.fleets import SHORT, agents, assert_same, convolutional
+from tests.rl.toys import CUES, SIDE, TOYS, Cues, Toy, make
+
+ACTIONS = (6, 18, 18, 6, 18, 8, 9, 9)  # of the eight Atari games
+LEARNING = Ppo(
+    steps=6144,
+    copies=16,
+    horizon=16,
+    epochs=4,
+    minibatches=4,
+    rate=5e-3,
+    evaluations=1,
+    episodes=20,
+    importance_rollouts=10,
+    importance_steps=16,
+)
+
+
+def test_the_atari_network_has_the_published_number_of_parameters() -> None:
+    for width, learners, expected in ((128, 1, 4_115_556), (32, 5, 4_365_540)):
+        with torch.device("meta"):
+            backbone = atari_cnn(width, learners)
+        net = Net(backbone, (4, 84, 84), ACTIONS, learners=learners, values=True, in_place=False)
+        heads = (sum(ACTIONS) + len(ACTIONS)) * 513
+        nc = width
+        convolutions = (4 * 64 + 1) * nc + (16 * nc + 1) * 2 * nc + (9 * 2 * nc + 1) * nc
+        assert net.parameter_count == learners * (convolutions + (49 * nc + 1) * 512) + heads == expected
+        assert net.layout.protected == expected - heads  # heads are never protected
+
+
+def test_ppo_learns_to_catch() -> None:
+    a = agents("finetune", ["catch"], [0, 1], replace(LEARNING, steps=12_288), width=24)
+    a.run()
+    scores = torch.tensor(a.position.records[-1]["scores"])
+    assert scores.min() >= 0.95  # moving at random catches one ball in about six
+    assert a.position.records[-1]["moment"] == [[0, 12_288]] * 2
+
+
+def test_fine_tuning_forgets_and_ewc_forgets_less() -> None:
+    """Two games that group the same pictures differently; the best score is 5, and guessing gives 1.7."""
+    seeds = [0, 1, 2]
+    last = {}
+    for name, hyper in (("finetune", {}), ("ewc", {"lambda_sp": 1e4, "accumulate": "sum"})):
+        a = agents(name, ["sort", "resort"], seeds, LEARNING, width=6, **hyper)
+        a.run()
+        first, last[name] = (torch.tensor(a.position.records[n]["scores"]) for n in (0, -1))
+        assert first.mean() > 4.5
+    assert last["finetune"][:, 0].mean() < 4
+    assert last["ewc"][:, 0].mean() > last["finetune"][:, 0].mean() + 0.5
+    assert last["finetune"][:, 1].mean() > 4.5
+
+
+@pytest.mark.parametrize("name", ["finetune", "ewc", "mas", "si", "rwalk", "cpr-ewc", "caf-ewc", "random-init"])
+def test_runs_together_equal_runs_alone(name: str) -> None:
+    games = ["catch", "sort"]
+    together = agents(name, games, [3, 8])
+    together.run()
+    assert len(together.position.records) == 4
+    for run, seed in enumerate([3, 8]):
+        alone = agents(name, games, [seed])
+        alone.run()
+        assert_same(together, run, alone)
+    assert not torch.equal(together.theta[0], together.theta[1])
+
+
+def test_convolutions_run_by_run_equal_runs_alone() -> None:
+    """Such a network computes run after run, and the games of several are stepped by threads."""
+    together = agents("ewc", ["catch", "sort"], [3, 8, 9], backbone=convolutional(1))
+    assert not together.net.together
+    together.run()
+    alone = agents("ewc", ["catch", "sort"], [8], backbone=convolutional(1))
+    alone.run()
+    assert_same(together, 1, alone)
+
+
+def test_a_run_that_diverges_leaves_the_others_as_they_are() -> None:
+    together = agents("ewc", ["catch", "sort"], [3, 8])
+    together.theta[0].fill_(math.nan)
+    together.run()
+    alone = agents("ewc", ["catch", "sort"], [8])
+    alone.run()
+    assert together.position.diverged == [[0, 0], None] and together.live == [1]
+    assert_same(together, 1, alone)
+
+
+@pytest.mark.parametrize("name", ["finetune", "ewc", "si", "caf-ewc"])
+def test_a_saved_run_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+    games = ["catch", "sort"]
+    whole = agents(name, games, [1, 2])
+    moments: list[tuple[int, int]] = []
+    whole.run(lambda a: bool(moments.append((a.position.phase, a.position.epoch))))
+    assert moments == [(0, 1), (0, 2), (0, 3), (0, 4), (1, 0), (1, 1), (1, 2), (1, 3), (1, 4), (2, 0)]
+    for moment in ((0, 2), (0, 4), (1, 0), (1, 3)):
+        path = tmp_path / f"{moment}.safetensors"
+
+        def stop(a: Agents, moment: tuple[int, int] = moment, path: Path = path) -> bool:
+            here = (a.position.phase, a.position.epoch) == moment
+            if here:
+                save_state(path, a.tensors(), a.position, "me")
+            return here
+
+        with pytest.raises(Interrupted):
+            agents(name, games, [1, 2]).run(stop)
+        continued = agents(name, games, [2])  # one of its runs alone
+        continued.theta.zero_()
+        continued.position.phase, continued.position.epoch = moment
+        if moment[1]:
+            continued.enter_game()
+        tensors = continued.tensors()
+        assert any(tensor.startswith("games.") for tensor in tensors) == bool(moment[1])
+        continued.position = load_state(path, tensors, "me", [1])
+        continued.restore(tensors)
+        continued.run()
+        assert_same(continued, 0, whole, 1)
+
+
+def test_games_that_cannot_be_saved_begin_new_episodes(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def silent(game: str, count: int, seed: int, training: bool) -> Toy:
+        toy = make(game, count, seed, training)
+        toy.saves = False
+        seeds.append(seed)
+        return toy
+
+    suite = Suite("mute", "", TOYS.actions, TOYS.shape, silent)
+    path = tmp_path / "state.safetensors"
+
+    def stop(a: Agents) -> bool:
+        save_state(path, a.tensors(), a.position, "me")
+        return a.position.epoch == 1
+
+    with pytest.raises(Interrupted):
+        agents("ewc", ["catch"], [1], suite=suite).run(stop)
+    continued = agents("ewc", ["catch"], [1], suite=suite)
+    continued.position.epoch = 1
+    continued.enter_game()
+    tensors = continued.tensors()
+    continued.position = load_state(path, tensors, "me")
+    continued.restore(tensors)
+    continued.run()
+    assert len(continued.position.records) == 2
+    assert len(set(seeds)) == len(seeds)  # other episodes than before
+
+
+def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
+    a = agents("caf-ewc", ["catch", "sort", "resort"], [3, 4, 5])
+    theta = a.theta * torch.tensor([1.0, 3.0, 9.0]).view(3, 1)
+
+    def games(runs: list[int]) -> list[list[Toy]]:
+        return [[make(g, 4, 10 * run + n, False) for n, g in enumerate(a.games)] for run in runs]
+
+    together = greedy_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 1, 2], longest=1000)
+    assert not together.isnan().any()
+    for run in range(3):
+        alone = greedy_scores(a.net, theta[run : run + 1], games([run]), [0, 1, 2], live=[0], longest=1000)
+        assert torch.equal(together[run], alone[0])
+    some = greedy_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 2], longest=1000)
+    assert some[1].isnan().all() and torch.equal(some[2], together[2])
+
+
+def test_scores_are_those_of_whole_episodes_and_of_the_most_likely_action() -> None:
+    """A head that always says 1 is right whenever the cue wants 1; games are closed in the end."""
+    a = agents("finetune", ["sort"], [0])
+    a.theta.zero_()
+    a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
+    toys = [[Cues(6, 3, (0, 0, 1, 1, 2, 2))]]
+    found = greedy_scores(a.net, a.theta, toys, [0], live=[0], longest=100)[0, 0]
+    reference = Cues(6, 3, (0, 0, 1, 1, 2, 2))
+    reference.reset()
+    right = torch.zeros(6)
+    for _ in range(5):
+        right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
+        reference.step(torch.ones(6, dtype=torch.long).numpy())
+    assert torch.equal(found.float(), right) and toys[0][0].closed
+    unfinished = greedy_scores(a.net, a.theta, [[Cues(6, 3, (0,) * CUES)]], [0], live=[0], longest=3)
+    assert unfinished.isnan().all()
+
+
+def test_several_action_counts_share_a_network() -> None:
+    """Actions that a game does not have are never taken."""
+
+    class Few(Cues):
+        actions = 2
+
+    def made(game: str, count: int, seed: int, training: bool) -> Toy:
+        return Few(count, seed, (0, 1) * 3) if game == "few" else make(game, count, seed, training)
+
+    suite = Suite("mixed", "", {"few": 2, "catch": 3}, (1, SIDE, SIDE), made)
+    a = agents("caf-ewc", ["few", "catch"], [0, 1], SHORT, suite=suite)
+    a.run()
+    assert torch.isfinite(a.theta).all() and torch.isfinite(a.importance).all()
+
+
+@pytest.mark.parametrize("learners", [1, 3])
+def test_the_atari_network_is_the_same_however_it_is_computed(learners: int) -> None:
+    """All learners at once, as on a GPU, and each by its plain module: features and gradients."""
+    module = atari_cnn(4, learners)
+    execute = Stacked(module, (4, 84, 84), learners)
+    module.double()
+    g = torch.Generator().manual_seed(1)
+    params = {
+        name: (0.1 * torch.randn(learners, *p.shape, generator=g, dtype=torch.float64)).requires_grad_()
+        for name, p in module.named_parameters()
+    }
+    images = torch.rand(2, 4, 84, 84, generator=g, dtype=torch.float64)
+    found = execute(params, images, None)
+    plain = torch.stack(
+        [functional_call(module, {n: p[k] for n, p in params.items()}, images) for k in range(learners)]
+    )
+    torch.testing.assert_close(found, plain)
+    weight = torch.randn(found.shape, generator=g, dtype=torch.float64)
+    for mine, theirs in zip(
+        *(torch.autograd.grad((out * weight).sum(), list(params.values())) for out in (found, plain)), strict=True
+    ):
+        torch.testing.assert_close(mine, theirs)

@@ -1,0 +1,167 @@
+"""Games from the command line to files, and back: results, interruptions, policies, and words for what is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kenyon.errors import ConfigError, ResultsError
+from kenyon.methods import METHODS
+from kenyon.rl.arenas import ARENAS, Arena
+from kenyon.rl.config import GamesConfig, configure_games, playable, settings
+from kenyon.rl.loop import Agents
+from kenyon.rl.policy import policy_of
+from kenyon.rl.results import GameResult
+from kenyon.rl.runner import execute_games, plan_games, play
+from kenyon.train import Interrupted
+from tests.cli.conftest import Said
+from tests.rl.toys import make
+
+Kenyon = Callable[..., Said]
+
+
+def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+    words = ("run", "toys", "--games", "sort,catch", "--seeds", 2, "--out", tmp_path, "--set", "episodes=2")
+    said = kenyon(*words, "--method", "finetune,caf-ewc", "--steps", 96, "--json")
+    assert said.code == 0, said.err
+    told = json.loads(said.out.splitlines()[-1])
+    assert told["games"] == ["sort", "catch"] and set(told["methods"]) == {"finetune", "caf-ewc"}
+    result = GameResult.load(tmp_path / "toys" / "caf-ewc" / "scores.json")
+    assert result.config["training"]["steps"] == 96 and result.config["architecture"]["learners"] == 5
+    # Three updates of 32 steps; two evaluations a game.
+    assert result.moments == [[0, 32], [0, 96], [1, 32], [1, 96]] and result.ends == [1, 3]
+    assert [run.seed for run in result.runs] == [0, 1] and result.scores.shape == (2, 4, 2)
+    assert np.isnan(result.scores[:, :2, 1]).all() and not np.isnan(result.scores[:, 2:]).any()
+    (fleet,) = result.fleets
+    assert fleet.steps_per_second > 0 and fleet.seconds > 0 and {"kenyon", "torch"} <= set(fleet.versions)
+    shown = kenyon("show", tmp_path)
+    assert shown.code == 0 and "sort" in shown.out and "caf-ewc" in shown.out
+    assert "finetune" in json.loads(kenyon("show", tmp_path, "--json").out)["toys"]["methods"]
+    again = kenyon(*words, "--method", "finetune,caf-ewc", "--steps", 96)
+    assert again.code == 0 and "seeds" not in again.err  # nothing was trained again
+    for name in ("run.json", "state"):
+        assert not list(tmp_path.rglob(f"{name}*"))
+
+
+def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_path: Path) -> None:
+    play("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
+    more = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
+    once = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
+    assert [run.scores for run in more.runs] == [run.scores for run in once.runs]
+    assert [fleet.seeds for fleet in more.fleets] == [[1], [0]]
+    for seed in (0, 1):
+        name = f"toys/ewc/weights-{seed}.safetensors"
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
+    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+    stops = 0
+    for after in (2, 3, 1):  # updates until somebody presses Ctrl-C, each time
+        left = iter(range(after))
+        with pytest.raises(Interrupted):
+            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+        assert len(list((tmp_path / "cut").rglob("state-*"))) == 1
+        stops += 1
+    found = execute_games(asked)["ewc"]
+    assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
+    assert not list((tmp_path / "cut").rglob("state-*"))
+    assert stops == 3
+
+
+def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
+    play("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
+    folder = tmp_path / "toys" / "caf-ewc"
+    policy = policy_of(folder, 4)
+    assert policy.game == "sort"
+    pixels = make("catch", 5, 0, False).reset()
+    p = policy.playing("catch").probabilities(pixels)
+    assert p.shape == (5, 3) and np.allclose(p.sum(1), 1)
+    assert np.array_equal(policy_of(folder, 4, "catch").act(pixels), p.argmax(1))
+    assert not np.allclose(p, policy.probabilities(pixels))
+    with pytest.raises(ConfigError, match="no game of this run called 'dodge'"):
+        policy.playing("dodge")
+    with pytest.raises(ResultsError, match="no finished run of seed 9"):
+        policy_of(folder, 9)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--games", "catch,snatch"), "no game of toys called 'snatch'. Did you mean catch?"),
+        (("--games", "catch,catch"), "named twice"),
+        (("--games", ","), "No game is named"),
+        (("--steps", 31), "steps=31 is too few for one update: 4 copies x 8 steps need 32"),
+        (("--steps", 64, "--set", "steps=64"), "given twice"),
+        (("--set", "minibatches=5"), "cannot be dealt into 5 equal minibatches"),
+        (("--set", "clip=0"), "clip must be a finite number above 0"),
+        (("--set", "copies=x"), "copies must be a whole number"),
+        (("--set", "lambda_sp=1,2"), "several values"),
+        (("--set", "horizn=3"), "Did you mean horizon?"),
+        (("--method", "ewc-af2"), "works on the images of a task"),
+        (("--method", "mas"), "mas needs lambda_sp"),
+        (("--epochs", 3), "--epochs is for images"),
+        (("--tasks", 3), "--tasks is for images"),
+    ],
+)
+def test_what_is_wrong_is_told(
+    words: tuple[object, ...], told: str, toys: Arena, kenyon: Kenyon, tmp_path: Path
+) -> None:
+    method = () if "--method" in words else ("--method", "ewc")
+    said = kenyon("run", "toys", "--out", tmp_path, *method, *words)
+    assert said.code == 1 and told in said.err.replace("\n", " "), said.err
+
+
+def test_another_order_of_games_needs_another_folder(toys: Arena, tmp_path: Path) -> None:
+    play("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
+    with pytest.raises(ResultsError, match=r"games was \['catch', 'sort'\], now \['sort', 'catch'\]"):
+        plan_games("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
+
+
+def test_images_know_nothing_of_games(kenyon: Kenyon, tmp_path: Path) -> None:
+    said = kenyon("run", "digits", "--steps", 5, "--out", tmp_path)
+    assert said.code == 1 and "--steps is for suites of games" in said.err
+
+
+def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> None:
+    names = [name for name, spec in METHODS.items() if playable(spec)]
+    assert {"finetune", "ewc", "mas", "si", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas", "ewc-af1"} <= set(names)
+    assert not {"ewc-af2", "pnc", "agscl", "er", "joint", "icl-ewc"} & set(names)
+    for name in names:
+        config = configure_games("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
+        assert GamesConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+        assert {"steps", "discount", "width"} <= set(settings(name))
+
+
+def test_the_published_settings_of_atari() -> None:
+    atari = ARENAS["atari"]
+    ppo = atari.ppo
+    assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
+    assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
+    assert (atari.width, atari.widths[5]) == (128, 32)
+    values = {name: dict(some) for name, some in atari.hyperparameters.items()}
+    assert values["ewc"] == {"lambda_sp": 1e5, "accumulate": "sum"} and values["mas"] == {"lambda_sp": 10}
+    assert values["cpr-ewc"]["lambda_cpr"] == 0.05
+    assert (values["caf-ewc"]["lambda_af"], values["caf-ewc"]["gamma"]) == (1e-5, 0.01)
+
+
+def test_a_run_that_diverged_keeps_what_it_had(toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Agents._begin_game
+
+    def spoiled(self: Agents) -> None:
+        begin(self)
+        if self.position.phase == 1:
+            self.theta[0].fill_(torch.nan)
+
+    monkeypatch.setattr(Agents, "_begin_game", spoiled)
+    result = play("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
+    assert result.runs[0].diverged == [1, 0] and len(result.runs[0].scores) == 2
+    assert [run.seed for run in result.complete_runs] == [1]
+    assert not (tmp_path / "toys/ewc/weights-0.safetensors").exists()
+    assert result.to_json() == GameResult.load(tmp_path / "toys/ewc/scores.json").restricted([0, 1]).to_json()
