@@ -58,7 +58,7 @@ ALLOWED = {
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
-    "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "theory", "views", "report"},
+    "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},
     "cli": DATA
     | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "views", "report", "reproduce"},
     "__main__": {"cli"},

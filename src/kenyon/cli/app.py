@@ -369,6 +369,26 @@ def report(
 
 
 @app.command()
+def watch(
+    result: Annotated[Path, typer.Argument(help="The folder of a method's scores, OUT/SUITE/METHOD.")],
+    game: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--game", help="Which game; otherwise the last that was learned."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the run that plays.")] = 0,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", help="The GIF to write; otherwise GAME-SEED.gif beside the scores."),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How much of the episode to show.")] = 60.0,
+) -> None:
+    """Watch a trained agent play: one episode as a GIF."""
+    from kenyon.cli.games import watch_command
+
+    watch_command(result, game=game, seed=seed, out=out, seconds=seconds)
+
+
+@app.command()
 def bench(
     device: Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")] = "auto",
     out: Annotated[Path, typer.Option("--out", help="Folder for bench.json and its figure, or a file.json.")] = Path(

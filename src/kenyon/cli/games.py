@@ -22,13 +22,19 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
+from kenyon.report.plots import draw_views
 from kenyon.report.tables import duration, pm
+from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, settings
 from kenyon.rl.loop import Agents
-from kenyon.rl.results import GameResult
+from kenyon.rl.pictures import fig6
+from kenyon.rl.policy import policy_of
+from kenyon.rl.results import FILE, GameResult, measures
 from kenyon.rl.runner import execute_games, plan_games
+from kenyon.rl.watching import SECONDS, watch
 from kenyon.train import Interrupted
 
+__all__ = ["SECONDS", "GamesBar", "run_games_command", "scores_json", "scores_table", "watch_command"]
 METHODS, SEEDS = ("finetune", "ewc", "caf-ewc"), 3  # where nobody says
 
 
@@ -71,6 +77,11 @@ def run_games_command(
             sys.exit(130)
     (told if as_json else Console()).print(scores_table(results))
     told.print(f"Saved in {out / suite} (scores.json a method).", highlight=False, soft_wrap=True)
+    if found := measures(results):
+        games_learned = next(iter(results.values())).games
+        views = fig6(found, games_learned)
+        draw_views(views, out / suite / "figure.png", columns=4, suffixes=(".png", ".svg"))
+        told.print(f"Drawn in {out / suite / 'figure.png'}.", highlight=False, soft_wrap=True)
     if as_json:
         print(json.dumps(plain(scores_json(results)), allow_nan=False))
 
@@ -85,13 +96,19 @@ def scores_table(results: Mapping[str, GameResult]) -> Table:
         box=SIMPLE_HEAD,
     )
     table.add_column("method", no_wrap=True)
+    found = measures(results)
     for game in first.games:
         table.add_column(game, justify="right")
+    for name in ("NAR", "NP", "NS") if found else ():
+        table.add_column(name, justify="right")
     table.add_column("parameters", justify="right")
     table.add_column("time", justify="right")
     table.add_column("steps/s", justify="right")
     for label, result in results.items():
         cells = [f"{pm(result.final(g), 1)} ({_mean(result, g)})" for g in range(len(result.games))]
+        if found:
+            mine = found.get(label)
+            cells += [pm(one) if mine and (one := getattr(mine, name)) else "-" for name in ("nar", "np", "ns")]
         speed = sum(f.steps_per_second * f.seconds for f in result.fleets) / max(result.seconds, 1e-9)
         table.add_row(label, *cells, f"{result.parameters:,}", duration(result.seconds), f"{speed:,.0f}")
     return table
@@ -110,6 +127,20 @@ def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
         "methods": {label: result.summary() | {"runs": len(result.runs)} for label, result in results.items()},
         "device": ", ".join(sorted({f.device for r in results.values() for f in r.fleets})),
     }
+
+
+def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None, seconds: float) -> None:
+    """One episode of a trained run as a GIF."""
+    folder = result.parent if result.is_file() else result
+    policy = policy_of(folder, seed, game)
+    suite = find_arena(GameResult.load(folder / FILE).suite).suite
+    path = out or folder / f"{policy.game}-{seed}.gif"
+    seen = watch(suite, policy.game, policy.act, path, seed=seed, seconds=seconds)
+    Console().print(
+        f"{policy.game}: score {seen.score:g} in {seen.steps:,} steps; {seen.frames:,} frames in {path}.",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 class GamesBar:

@@ -8,11 +8,13 @@ from pathlib import Path
 from kenyon.errors import ConfigError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.progress import Progress
-from kenyon.reproduce import forgetting, learners, mechanisms, performance  # noqa: F401  (they register themselves)
+from kenyon.reproduce import forgetting, games, learners, mechanisms, performance  # noqa: F401  (they register)
 from kenyon.reproduce.registry import REPRODUCTIONS, Reproduction, find_reproduction
 from kenyon.reproduce.scale import SCALES, Scale, find_scale
 from kenyon.reproduce.wanted import Place, Wanted, gather
 from kenyon.reproduce.writing import Written, write
+from kenyon.rl.results import GameResult
+from kenyon.rl.runner import GamesPlan, execute_games
 from kenyon.train import choose_device
 
 # As the paper has them.
@@ -35,13 +37,14 @@ def reproduce(
     device: str = "auto",
     train: bool = True,
     progress: Progress | None = None,
+    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None,
     told: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Written]:
     """Make figures and tables of the paper, by name or all of them, at a scale.
 
     `benchmarks`: only these of the ones that a figure has. Runs that the folder `out` already holds are used and not
-    repeated; with `train=False`, missing ones are an error that says how to make them.
+    repeated; with `train=False`, missing ones are an error that says how to make them. `play` carries out games.
     """
     asked = [names] if isinstance(names, str) else list(names)
     asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
@@ -49,7 +52,7 @@ def reproduce(
         raise ConfigError(f"No figure is named. There are {', '.join(REPRODUCTIONS)}, or all.")
     chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
     folder = None if data is None else Path(data)
-    place = Place(Path(out), find_scale(scale), choose_device(device), folder, train)
+    place = Place(Path(out), find_scale(scale), choose_device(device), folder, train, play or execute_games)
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written = []
     for one in chosen:

@@ -20,6 +20,8 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE, Plan, check_folders, execute
 from kenyon.experiments.store import PointFolder
 from kenyon.reproduce.scale import Scale
+from kenyon.rl.results import GameResult
+from kenyon.rl.runner import GamesPlan, execute_games
 from kenyon.streams import Source
 
 
@@ -54,6 +56,7 @@ class Place:
     device: torch.device
     data: Path | None = None
     train: bool = True  # False: missing runs are an error
+    play: Callable[[GamesPlan], dict[str, GameResult]] = execute_games  # how games are learned and shown
 
     @property
     def runs(self) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import FleetOrigin, compact, plain
 from kenyon.metrics import Array, Summary
+from kenyon.rl.scores import Measured, measured, reference
 from kenyon.train.state import write_atomically
 
 FORMAT = 1
@@ -137,6 +138,22 @@ class GameResult:
             raise ResultsError(
                 f"{path} cannot be read as scores of games ({error!r}). Move it away to run anew."
             ) from error
+
+
+def measures(results: Mapping[str, GameResult]) -> dict[str, Measured]:
+    """NAR, NP and NS of every method, normalised by fine-tuning; nothing where that is not among them."""
+    tuned = results.get("finetune")
+    if tuned is None or not tuned.complete_runs:
+        return {}
+    try:
+        best = reference([run.matrix for run in tuned.complete_runs], tuned.games)
+    except ResultsError:  # it never scored in some game
+        return {}
+    return {
+        name: measured([run.matrix for run in result.complete_runs], best)
+        for name, result in results.items()
+        if result.complete_runs and result.games == tuned.games
+    }
 
 
 def _restored(rows: list[list[float | None]]) -> list[list[float]]:

@@ -1,0 +1,70 @@
+"""Games learned one after another: Fig. 6."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kenyon.errors import ResultsError
+from kenyon.reproduce.figure import Claim, Comparison, Figure, claimed
+from kenyon.reproduce.registry import reproduction
+from kenyon.reproduce.wanted import Found, Place
+from kenyon.rl.pictures import fig6 as fig6_views
+from kenyon.rl.results import FILE, GameResult, measures
+from kenyon.rl.runner import GamesPlan, plan_games
+
+METHODS = ("finetune", "ewc", "mas", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas")
+SEEDS = 5
+# By scale: the suite, the methods, and what is shortened.
+SIZES: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {
+    "smoke": ("rl-mini", ("finetune", "ewc", "caf-ewc"), {"steps": 1024, "evaluations": 2, "episodes": 3}),
+    "quick": ("rl-mini", METHODS, {}),
+    "paper": ("atari", METHODS, {}),
+}
+
+
+@reproduction("fig6", "eight Atari games learned one after another; at smaller scales five tiny games", "days")
+def fig6(found: Found, place: Place) -> Figure:
+    suite, methods, shortened = SIZES[place.scale.name]
+    plan = plan_games(
+        suite, methods, place.scale.seeds(SEEDS), overrides=shortened, device=place.device.type, out=place.runs
+    )
+    if not place.train:
+        _check_present(plan, shortened)
+    results = place.play(plan)
+    found_here = measures(results)
+    if not found_here:
+        raise ResultsError("Fine-tuning did not score in every game, so that nothing can be normalised by it.")
+    claims: list[Claim] = []
+    comparisons = [
+        Comparison(f"{suite}, {name}: {measure.upper()}", value)
+        for name, mine in found_here.items()
+        for measure in ("nar", "np", "ns")
+        if (value := getattr(mine, measure)) is not None
+    ]
+    nar = {name: _by_seed(results[name], mine.nar.runs) for name, mine in found_here.items() if mine.nar}
+    for ours, base in (("caf-ewc", "ewc"), ("caf-mas", "mas"), ("ewc", "finetune")):
+        if ours in nar and base in nar:
+            claims += claimed(f"{suite}: {ours} accumulates more reward than {base}", nar[ours], nar[base])
+    return Figure(
+        "Games learned one after another", fig6_views(found_here, plan.configs[0].games), 4, comparisons, claims
+    )
+
+
+def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
+    return dict(zip((run.seed for run in result.complete_runs), values, strict=True))
+
+
+def _check_present(plan: GamesPlan, shortened: Mapping[str, int]) -> None:
+    missing = []
+    for config in plan.configs:
+        file = plan.folder(config) / FILE
+        there = {run.seed for run in GameResult.load(file).runs} if file.exists() else set()
+        if not set(plan.seeds) <= there:
+            missing.append(config.method)
+    if missing:
+        settings = "".join(f" --set {name}={value}" for name, value in shortened.items())
+        command = f"kenyon run {plan.configs[0].benchmark} --method {','.join(missing)} --seeds {len(plan.seeds)}"
+        raise ResultsError(
+            f"Scores of {', '.join(missing)} are missing. This makes them, and so does the same without --no-train:\n"
+            f"  {command}{settings} --out {plan.out}"
+        )
