@@ -22,6 +22,7 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
+from kenyon.metrics import Summary
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import duration, pm
 from kenyon.rl.arenas import find_arena
@@ -87,36 +88,38 @@ def run_games_command(
 
 
 def scores_table(results: Mapping[str, GameResult]) -> Table:
-    """One row a method, one column a game: the raw score in the end, and behind it when it had just been learned."""
+    """One row a method, one column a game: the raw score in the end, and below it when it had just been learned."""
     first = next(iter(results.values()))
+    found = measures(results)
+    normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
     table = Table(
-        title=f"{first.suite}: {len(first.games)} games, {len(first.runs)} runs; raw score of an episode in the end, "
-        "mean ± standard error (in brackets: when the game had just been learned)",
+        title=f"{first.suite}: {len(first.games)} games, {len(first.runs)} runs",
+        caption="Mean raw score of an episode in the end; in brackets, when the game had just been learned."
+        + (normalised if found else ""),
         title_justify="left",
+        caption_justify="left",
         box=SIMPLE_HEAD,
+        padding=(0, 0),
+        pad_edge=False,
     )
     table.add_column("method", no_wrap=True)
-    found = measures(results)
-    for game in first.games:
-        table.add_column(game, justify="right")
-    for name in ("NAR", "NP", "NS") if found else ():
+    for name in (*first.games, *(("NAR", "NP", "NS") if found else ()), "time", "steps/s"):
         table.add_column(name, justify="right")
-    table.add_column("parameters", justify="right")
-    table.add_column("time", justify="right")
-    table.add_column("steps/s", justify="right")
     for label, result in results.items():
-        cells = [f"{pm(result.final(g), 1)} ({_mean(result, g)})" for g in range(len(result.games))]
+        each = range(len(result.games))
+        cells = [f"{_score(result.final(g))}\n({_score(result.learned(g))})" for g in each]
         if found:
             mine = found.get(label)
             cells += [pm(one) if mine and (one := getattr(mine, name)) else "-" for name in ("nar", "np", "ns")]
         speed = sum(f.steps_per_second * f.seconds for f in result.fleets) / max(result.seconds, 1e-9)
-        table.add_row(label, *cells, f"{result.parameters:,}", duration(result.seconds), f"{speed:,.0f}")
+        table.add_row(label, *cells, duration(result.seconds), f"{speed:,.0f}")
     return table
 
 
-def _mean(result: GameResult, game: int) -> str:
-    found = result.learned(game)
-    return "-" if found is None else f"{found.mean:.1f}"
+def _score(found: Summary | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found.mean:.1f}" if abs(found.mean) < 1000 else f"{found.mean:,.0f}"
 
 
 def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
