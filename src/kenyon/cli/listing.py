@@ -39,7 +39,7 @@ def list_command(what: str, *, as_json: bool) -> None:
 
 
 def _benchmarks() -> list[dict[str, Any]]:
-    return [*map(_benchmark, BENCHMARKS.values()), *map(_arena, ARENAS.values())]
+    return [*map(_benchmark, BENCHMARKS.values()), *(_arena(arena) for arena in ARENAS.values() if arena.available)]
 
 
 def _arena(a: Arena) -> dict[str, Any]:
