@@ -23,7 +23,7 @@ from tests.rl.toys import CUES, SIDE, TOYS, Cues, Toy, make
 
 ACTIONS = (6, 18, 18, 6, 18, 8, 9, 9)  # of the eight Atari games
 LEARNING = Ppo(
-    steps=6144,
+    steps=4096,
     copies=16,
     horizon=16,
     epochs=4,
@@ -58,15 +58,15 @@ def test_ppo_learns_to_catch() -> None:
 
 def test_fine_tuning_forgets_and_ewc_forgets_less() -> None:
     """Two games that group the same pictures differently; the best score is 5, and guessing gives 1.7."""
-    seeds = [0, 1, 2]
+    seeds, ppo = range(6), replace(LEARNING, minibatches=2, rate=1e-2)
     last = {}
     for name, hyper in (("finetune", {}), ("ewc", {"lambda_sp": 1e4, "accumulate": "sum"})):
-        a = agents(name, ["sort", "resort"], seeds, LEARNING, width=6, **hyper)
+        a = agents(name, ["sort", "resort"], seeds, ppo, width=6, **hyper)
         a.run()
         first, last[name] = (torch.tensor(a.position.records[n]["scores"]) for n in (0, -1))
         assert first.mean() > 4.5
-    assert last["finetune"][:, 0].mean() < 4
-    assert last["ewc"][:, 0].mean() > last["finetune"][:, 0].mean() + 0.5
+    assert last["finetune"][:, 0].mean() < 4.3
+    assert last["ewc"][:, 0].mean() > last["finetune"][:, 0].mean() + 0.6
     assert last["finetune"][:, 1].mean() > 4.5
 
 

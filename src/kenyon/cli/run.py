@@ -18,8 +18,8 @@ from kenyon.cli.games import run_games_command
 from kenyon.cli.progress import RunProgress
 from kenyon.cli.signals import StopAsked, stop_on_signals
 from kenyon.data.reports import reporting_to
-from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments import Plan, execute, find_benchmark, load_benchmark_file, parse_settings, plan
+from kenyon.errors import ConfigError, ResultsError, unknown
+from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
@@ -155,7 +155,13 @@ def with_epochs(overrides: dict[str, Any], epochs: int | None) -> dict[str, Any]
 
 def named_benchmark(text: str) -> str:
     """The name of a benchmark, or of that in a user's file."""
-    return load_benchmark_file(Path(text)) if text.endswith(".py") else find_benchmark(text).name
+    if text.endswith(".py"):
+        return load_benchmark_file(Path(text))
+    if text in ARENAS:
+        raise ConfigError(f"{text} is a suite of games: `kenyon run` and `kenyon show` know it, and nothing else.")
+    if text not in BENCHMARKS:
+        raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})
+    return text
 
 
 def _listed(kind: str, text: str) -> list[str]:

@@ -53,7 +53,7 @@ class Terms:
         self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
     ) -> Tensor:
         """Penalties on predictions, of samples that count with the given weights (..., B)."""
-        views = self.net.layout.views(row)
+        views = self.net.layout.views(row, frozenset(self.net.learned))
         seen = Predictions(
             log_p=out.logits.log_softmax(-1),
             own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
