@@ -24,10 +24,10 @@ from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, compact, plain
 from kenyon.experiments.store import settled
+from kenyon.files import write_atomically
 from kenyon.metrics import Summary
 from kenyon.nets import Net
 from kenyon.streams import Source
-from kenyon.train.state import write_atomically
 from kenyon.views import View, numbers
 
 FORMAT = 1

@@ -15,7 +15,7 @@ from kenyon.bench.subject import Piece
 from kenyon.bench.timing import Spread
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import plain
-from kenyon.train.state import write_atomically
+from kenyon.files import write_atomically
 
 FORMAT = 1
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -17,10 +15,13 @@ from rich.console import Console
 
 from kenyon.cli.decoding import Decoding
 from kenyon.cli.progress import RunProgress
+from kenyon.cli.stopping import StopAsked, Terminated, stop_on_signals
+from kenyon.clock import since
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import Plan, execute, find_benchmark, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
+from kenyon.experiments.missing import Incomplete, command_for_diverged
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method
@@ -46,8 +47,9 @@ def run_command(
     learners: str | None = None,
     config: Path | None = None,
     keep_every: bool = False,
+    deterministic: bool = False,
 ) -> None:
-    started = time.monotonic()
+    started = time.perf_counter()
     file = None if config is None else read_config(config)
     wanted = asked(
         file,
@@ -79,28 +81,36 @@ def run_command(
             fwt=fwt,
             fleet=fleet,
             keep="every" if keep_every else "last",
+            deterministic=deterministic,
         )
         for name in benchmarks
     }
     told = Console(stderr=True)
     spoken = told if as_json else Console()
     found: dict[str, dict[str, Result]] = {}
+    missing: list[Incomplete] = []
     for name, planned in plans.items():
         if len(plans) > 1:
             told.print(name, style="bold")
         with watched(told) as (progress, stopping):
-            found[name] = execute(planned, progress=progress, stop=stopping)
-        _tell(found[name], out / name, spoken)
+            try:
+                found[name] = execute(planned, progress=progress, stop=stopping)
+            except Incomplete as incomplete:  # told in the end: the rest goes on
+                missing.append(incomplete)
+                found[name] = incomplete.results
+        _tell(found[name], out, out / name, spoken)
         if keep_every:
             _tell_unkept(planned, told)
     if as_json:
         where_device = next(iter(plans.values())).device
         where = torch.cuda.get_device_name(where_device) if where_device.type == "cuda" else "cpu"
-        seconds = time.monotonic() - started
-        bodies = [plain(results_json(results, seconds, where)) for results in found.values()]
-        print(json.dumps(bodies[0] if len(bodies) == 1 else bodies, allow_nan=False))
+        seconds = since(started)
+        bodies = [plain(results_json(results, seconds, where)) for results in found.values() if results]
+        print(json.dumps(bodies[0] if len(found) == len(bodies) == 1 else bodies, allow_nan=False))
     # What may still go wrong comes last, when everything computed has been told.
     for name, results in found.items():
+        if not results:
+            continue
         if not any(result.complete_runs for result in results.values()):
             raise ResultsError(
                 f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a "
@@ -108,6 +118,8 @@ def run_command(
             )
         figure = draw_results(results, out / name / "figure.png")
         told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    if missing:
+        raise missing[0]
 
 
 def with_epochs(overrides: dict[str, Any], epochs: int | None) -> dict[str, Any]:
@@ -132,12 +144,17 @@ def _listed(kind: str, text: str) -> list[str]:
     return names
 
 
-def _tell(results: dict[str, Result], folder: Path, spoken: Console) -> None:
+def _tell(results: dict[str, Result], out: Path, folder: Path, spoken: Console) -> None:
+    if not results:
+        return
     spoken.print(results_table(results))
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
         if fallen:
-            said = f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite."
+            said = (
+                f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite. A lower learning "
+                f"rate may give them: {command_for_diverged(result, out)}"
+            )
             spoken.print(said, markup=False, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
@@ -182,30 +199,7 @@ def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
                 yield progress, stopping
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(130)
-
-
-@contextmanager
-def stop_on_signals(console: Console) -> Iterator[StopAsked]:
-    """Ctrl-C or SIGTERM asks to stop after this epoch; a second Ctrl-C stops at once."""
-    asked = StopAsked(console)
-    before = {number: signal.signal(number, asked.hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-class StopAsked:
-    def __init__(self, console: Console) -> None:
-        self.console, self.asked = console, False
-
-    def hear(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
-            raise KeyboardInterrupt
-        self.asked = True
-        self.console.print("Finishing this epoch, then saving. Once more to stop at once.", style="yellow")
-
-    def __call__(self) -> bool:
-        return self.asked
+            sys.exit(stopping.code)
+        except (KeyboardInterrupt, Terminated):
+            told.print("Stopped at once. The same command continues from the last epoch saved.", style="yellow")
+            sys.exit(stopping.code)

@@ -18,6 +18,8 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.labels import point_label
+from kenyon.files import write_atomically
+from kenyon.formats import Formats
 from kenyon.metrics import (
     Array,
     Summary,
@@ -27,9 +29,8 @@ from kenyon.metrics import (
     forward_transfer,
     learning_accuracy,
 )
-from kenyon.train.state import write_atomically
 
-FORMAT = 1
+FORMATS = Formats("result", 1)
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class FleetOrigin:
     versions: dict[str, str]
     finished: str  # date and time, UTC
     together: int | None = None  # how many runs trained together, where some were of other points
+    deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class Result:
 
     def to_json(self) -> str:
         body = {
-            "format": FORMAT,
+            "format": FORMATS.present,
             "config": self.config,
             **({"point": self.point} if self.point else {}),
             "parameters": self.parameters,
@@ -173,10 +175,7 @@ class Result:
         except (OSError, ValueError) as error:
             raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
         try:
-            if body["format"] != FORMAT:
-                raise ResultsError(
-                    f"{path} has format {body['format']}; this version of Kenyon reads {FORMAT}. Update Kenyon."
-                )
+            body = FORMATS.read(body, path)
             return cls(
                 body["config"],
                 body["parameters"],
