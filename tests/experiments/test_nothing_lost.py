@@ -24,12 +24,14 @@ from kenyon.experiments import keeping, training
 from kenyon.experiments.config_file import read_config
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.results import Result
+from kenyon.experiments.runner import execute, plan
 from kenyon.experiments.states import before_path
 from kenyon.experiments.weights import read_weights
 from kenyon.train import Interrupted, Trainer
 from kenyon.train.state import StateError, load_state, read_head, save_state
 from tests.experiments.small import Counter, all_numbers, digits, numbers, stop_after, weights
 from tests.experiments.test_fleets import full_device
+from tests.image_replicas import write_tiny_imagenet
 
 GIVEN: dict[str, Any] = {"epochs": 3, "batch": 64}
 
@@ -310,6 +312,26 @@ def test_two_processes_do_not_write_into_one_file(tmp_path: Path) -> None:
         left.write_bytes(b"half")
     write_atomically(path, b"whole")
     assert path.read_bytes() == b"whole" and alive.exists() and not dead.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="files in use cannot be removed there")
+def test_data_that_are_removed_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The images, and their decoded pixels, which are mapped rather than read: both are in hand until the end."""
+    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "data/decoded")
+
+    class Remover(Counter):
+        def epoch_done(self, trainer: Trainer) -> None:
+            shutil.rmtree(tmp_path / "data", ignore_errors=True)
+
+    def trained(out: str, progress: Counter) -> dict[str, Result]:
+        given = {"epochs": 1, "width": 1, "lambda_sp": 1.0, "batch": 64}
+        asked = {"tasks": 2, "overrides": given, "device": "cpu", "data": tmp_path / "data", "out": tmp_path / out}
+        return execute(plan("tiny-imagenet", ["finetune", "ewc"], 1, fwt=False, **asked), progress=progress)
+
+    write_tiny_imagenet(tmp_path / "data")
+    expected = trained("whole", Counter())
+    assert all_numbers(trained("removed", Remover())) == all_numbers(expected)
+    assert not (tmp_path / "data").exists()
 
 
 # ---------------------------------------------------------------------- a sudden end
