@@ -18,6 +18,7 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.labels import point_label
+from kenyon.experiments.result_form import check_result
 from kenyon.files import write_atomically
 from kenyon.formats import Formats
 from kenyon.metrics import (
@@ -169,13 +170,14 @@ class Result:
     @classmethod
     def load(cls, path: Path) -> Result:
         try:
-            body = json.loads(path.read_text())
+            body = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ResultsError(f"There is no result at {path}.") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
         try:
             body = FORMATS.read(body, path)
+            check_result(body)
             return cls(
                 body["config"],
                 body["parameters"],

@@ -113,7 +113,9 @@ def check_fleet(fleet: int | None) -> int:
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if isinstance(seeds, int):  # not all listed before their number is known to make sense
+        seeds = range(min(seeds, FIRST_SEED + 1))
+    chosen = tuple(seeds)
     if not chosen:
         raise ConfigError("There must be at least one seed.")
     if len(set(chosen)) != len(chosen):
