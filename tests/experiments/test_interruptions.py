@@ -1,4 +1,7 @@
-"""Experiments that are interrupted, killed or diverge: nothing finished is lost, and the numbers stay the same."""
+"""Experiments that are interrupted or diverge: nothing finished is lost, and the numbers stay the same.
+
+Those that are killed are in tests/torture.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,7 +151,7 @@ def json_changed(draws: random.Random, content: bytes) -> bytes:
             case 2 if isinstance(holder, list):
                 holder.insert(key, holder[key])
             case _:
-                holder[key] = draws.choice(ODD)
+                holder[key] = deepcopy(draws.choice(ODD))
     return json.dumps(body).encode("utf-8", "surrogatepass")
 
 

@@ -31,7 +31,7 @@ def call_of(out: str, seed: int) -> dict[str, Any]:
         "fwt": False,
         "out": out,
         "overrides": {
-            "epochs": 6,
+            "epochs": 4,
             "width": 2,
             "learners": 2,
             "batch": 32,
@@ -117,7 +117,7 @@ def serve(out: str, kills: int, seed: int) -> None:
         call = call_of(f"{out}/killed-{finished}", 2 * finished)
         enough = told["kills"] >= kills
         saving = not enough and moments.random() < 0.5
-        deed = moments.randint(1, 120) if saving else 0
+        deed = moments.randint(1, 90) if saving else 0
         wait = 600.0 if enough or saving else takes * moments.uniform(0.02, 1.0 if moments.random() < STEADY else 0.3)
         told["attempts"] += 1
         code = _attempt(call, deed, wait)

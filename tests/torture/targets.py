@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import pickle
 import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save as to_bytes
 
 from kenyon.bench.result import BenchResult
 from kenyon.cli import main
@@ -102,12 +103,13 @@ def targets(folder: Path, patch: pytest.MonkeyPatch) -> list[Target]:
     result = (FORMAT_1 / "result.json").read_bytes()
     several = (ROOT / "benchmarks/cpu/digits/caf-ewc/result.json").read_bytes()
     return [
-        Target("pickles", (PYTHON_2, PYTHON_3), lambda raw: _void(load_plain_pickle(raw, "it")), bytes_flipped, 3.0),
+        Target("pickles", (PYTHON_2, PYTHON_3), lambda raw: _void(load_plain_pickle(raw, "it")), bytes_flipped, 5.0),
         Target("zips", (_zip(),), file("a.zip", _read_zip), bytes_flipped, 1.0),
         Target("tars", (_tar(),), file("a.tar.gz", _read_tar), bytes_flipped, 1.0),
         Target("images", _images(), _read_image, bytes_flipped, 6.0),
         Target("tables", (_table(),), _read_table, bytes_flipped, 4.0),
-        Target("states", _states(folder), file("state-1.safetensors", _read_a_state), bytes_flipped, 2.0),
+        Target("states", _states(folder), file("state-1.safetensors", _read_a_state), bytes_flipped, 1.5),
+        Target("heads", _heads(), file("state-2.safetensors", _read_a_head), json_changed, 0.5),
         Target("weights", ((FORMAT_1 / "weights-0.safetensors").read_bytes(),), _weights(file), bytes_flipped, 1.0),
         Target("results", (result, several), file("result.json", _read_result), json_changed, 0.2),
         Target("caches", (_cache(folder / "decoded"),), _read_cache(folder / "decoded"), json_changed, 0.3),
@@ -206,6 +208,26 @@ def _read_a_state(path: Path) -> None:
     tensors = {"theta": torch.zeros(2, 5), "steps": torch.zeros(2, dtype=torch.long)}
     if state is not None:
         load_state(path, tensors, state.identity)
+
+
+def _heads() -> tuple[bytes, ...]:
+    """What a state says of itself, as JSON inside of JSON would have it."""
+    config = Result.load(FORMAT_1 / "result.json").config
+    at = asdict(Position(1, 3, 8.0, [None, [0, 2]], [{"accuracy": [[1.0], [2.0]]}]))
+    one = {"config": config, "seeds": [0, 1]}
+    points = {"points": [{"config": config, "seeds": [seed], "point": {"lambda_sp": seed}} for seed in (3, 4)]}
+    return tuple(json.dumps({"format": "1", "identity": i, "position": at}).encode() for i in (one, points))
+
+
+def _read_a_head(path: Path) -> None:
+    try:
+        head = json.loads(path.read_bytes())
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in head.items()}
+        raw = to_bytes({"theta": torch.zeros(2, 5), "steps": torch.zeros(2, dtype=torch.long)}, metadata=texts)
+    except Exception:  # no longer JSON, or nothing that the format can hold
+        raw = path.read_bytes()
+    path.write_bytes(raw)
+    _read_a_state(path)
 
 
 def _weights(file: Callable[[str, Callable[[Path], Any]], Callable[[bytes], None]]) -> Callable[[bytes], None]:
@@ -315,11 +337,3 @@ def type_command(words: list[str]) -> None:
     finally:
         sys.argv = before
     assert "Traceback" not in err.getvalue()
-
-
-def hostile_pickle(mark: Path) -> bytes:
-    class Bomb:
-        def __reduce__(self) -> Any:
-            return Path.touch, (mark,)
-
-    return pickle.dumps(Bomb())

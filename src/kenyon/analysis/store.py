@@ -158,7 +158,7 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text())
         same = body["format"] == FORMAT and all(body[name] == value for name, value in identity.items())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return body if same else {}
 

@@ -133,7 +133,7 @@ class BenchResult:
     def load(cls, path: Path) -> BenchResult:
         try:
             body = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read as a bench result ({error}).") from error
         try:
             if (form := body.pop("format")) != FORMAT:

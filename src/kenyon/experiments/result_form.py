@@ -74,7 +74,9 @@ def _check_fleet(fleet: Any, where: str) -> None:
     _of(fleet, dict, where)
     for seed in _of(fleet.get("seeds"), list, f"{where}.seeds"):
         _whole(seed, f"{where}.seeds")
-    _number(fleet.get("seconds"), f"{where}.seconds")
+    if fleet.get("seconds") is None:
+        raise ValueError(f"{where}.seconds is not a number")
+    _number(fleet["seconds"], f"{where}.seconds")
     for name in ("device", "precision", "finished"):
         _of(fleet.get(name), str, f"{where}.{name}")
     for value in _of(fleet.get("versions"), dict, f"{where}.versions").values():

@@ -25,7 +25,7 @@ from kenyon.nets import Net
 from kenyon.streams import Source, Stream
 from kenyon.threads import cpu_threads
 from kenyon.train import Interrupted, Trainer
-from kenyon.train.state import load_state
+from kenyon.train.state import StateError, load_state
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
 REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
@@ -113,6 +113,8 @@ def train_crew(
     if crew.begun is not None:
         begun = crew.begun
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
+        if not _possible(trainer):
+            raise StateError(begun.path, "it stands where this training never comes by")
     at, epochs = trainer.position, trainer.training.epochs
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
     keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
@@ -138,6 +140,13 @@ def train_crew(
                     raise
                 _keep(trainer, cells, out)
     keeper.remove()
+
+
+def _possible(trainer: Trainer) -> bool:
+    """Whether a position is one of this training: in one of its phases, with the records of the tasks before."""
+    at, stages = trainer.position, len(trainer.method.stages)
+    there = at.phase <= len(trainer.phases) and at.epoch <= trainer.training.epochs
+    return there and len(at.records) == at.phase // stages
 
 
 def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
