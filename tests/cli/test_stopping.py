@@ -138,6 +138,23 @@ def test_while_a_state_is_saved_it_is_saved(
     check_goes_on(kenyon, tmp_path, whole, monkeypatch)
 
 
+def test_when_a_method_has_just_ended_the_next_does_not_begin(
+    kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM in the last moment of the first of two methods, whose result is kept."""
+    finish = Trainer._finish_phase
+
+    def last(trainer: Trainer) -> None:
+        finish(trainer)
+        if trainer.position.phase == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Trainer, "_finish_phase", last)
+    said = kenyon(*WORDS, "--out", tmp_path, "-m", "ewc,mas")
+    assert said.code == 143 and "Stopped, and saved" in said.err
+    assert (tmp_path / "digits/ewc/result.json").exists() and not list((tmp_path / "digits/mas").iterdir())
+
+
 def test_before_anything_is_trained(kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM while images are read: there is nothing to save, and no reason to stay."""
 

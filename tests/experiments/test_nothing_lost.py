@@ -18,6 +18,7 @@ import torch
 from safetensors import safe_open
 
 from kenyon.cli.progress import RunProgress
+from kenyon.data.cache import cached
 from kenyon.data.reports import reporting_to
 from kenyon.errors import KenyonError, ResultsError
 from kenyon.experiments import keeping, training
@@ -446,7 +447,7 @@ class Bomb:
         return Path.touch, (self.mark,)
 
 
-def test_reading_a_file_executes_nothing(tmp_path: Path) -> None:
+def test_reading_a_file_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notices: list[str]) -> None:
     """A pickle that leaves a mark, in every place that is read: as it is, and as PyTorch packs it."""
     mark = tmp_path / "executed"
     torch.save(Bomb(mark), tmp_path / "packed")
@@ -465,7 +466,13 @@ def test_reading_a_file_executes_nothing(tmp_path: Path) -> None:
         ):
             with pytest.raises(KenyonError, match="hostile"):
                 read(path)
+        monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "decoded")
+        for _ in range(2):  # built, then spoiled and built anew
+            assert cached("made", {}, lambda file: {"bytes": file.write(b"1234")}).facts == {"bytes": 4}
+            for cache in tmp_path.glob("decoded/made*"):
+                cache.write_bytes(content)
         assert not mark.exists()
+    assert notices and all("set aside" in notice for notice in notices)
 
 
 def test_no_state_error_without_the_name_of_its_file(tmp_path: Path) -> None:

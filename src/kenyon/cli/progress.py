@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from kenyon.clock import Stopwatch
 from kenyon.experiments import Cell
 from kenyon.report.tables import duration
-from kenyon.train import Trainer
+from kenyon.train import Interrupted, Trainer
 
 LINE_EVERY = 30.0  # seconds between lines where there is no terminal
 
@@ -20,8 +20,9 @@ LINE_EVERY = 30.0  # seconds between lines where there is no terminal
 class RunProgress:
     """Draws on standard error, so that standard output holds results alone."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, stop: Callable[[], bool] = lambda: False) -> None:
+        """`stop`: asked before a fleet begins, whose first epoch may be long."""
+        self.console, self.stop = console, stop
         self.bars = Progress(
             TextColumn("{task.description:<14}", markup=False),
             BarColumn(),
@@ -49,6 +50,8 @@ class RunProgress:
         self.bars.stop()
 
     def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+        if self.stop():
+            raise Interrupted
         self.cells, self.name, self.total, self.fallen = cells, _name(cells), total, set()
         self.spans = f"{_who(cells)}, " if _points(cells) > 1 else ""
         self.begun, self.begun_at = Stopwatch(), done
