@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types browser clean
+.PHONY: demo test torture lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# Minutes: 50 kills in a row and 100,000 hostile inputs. What it did is in benchmarks/torture.json.
+torture: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture tests/torture
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -13,7 +13,21 @@ import kenyon
 ROOT = Path(kenyon.__file__).parent
 
 # What each part of the library may import of the others, besides itself.
-BASE = {"errors", "version", "hashing", "random", "passes", "forces", "losses", "optimiser", "threads", "strengths"}
+BASE = {
+    "errors",
+    "files",
+    "formats",
+    "clock",
+    "version",
+    "hashing",
+    "random",
+    "passes",
+    "forces",
+    "losses",
+    "optimiser",
+    "threads",
+    "strengths",
+}
 DATA = BASE | {"data", "streams"}
 PARTS = {
     "nets",
@@ -28,6 +42,9 @@ PARTS = {
 }  # that methods are made of
 ALLOWED = {
     "errors": set(),
+    "files": {"errors"},
+    "formats": {"errors"},
+    "clock": set(),
     "version": set(),
     "hashing": set(),
     "random": {"hashing"},

@@ -241,7 +241,8 @@ def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_pat
     (folder / "result.json").unlink()
     (folder / "state-00000000.safetensors").write_bytes(b"not a state")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
-    assert said.code == 1 and "state-00000000" in said.err
+    assert said.code == 0 and "state-00000000.safetensors cannot be used" in said.err and "begin anew" in said.err
+    assert (folder / "state-00000000.safetensors.damaged").read_bytes() == b"not a state"
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_stream.py"

@@ -94,3 +94,31 @@ def test_a_folder_that_is_gone_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").rmdir()
     with pytest.raises(DataError, match="empty cannot be read"):
         tree.names()
+
+
+def test_a_zip_with_a_file_that_has_no_name(tmp_path: Path) -> None:
+    """Found by mutation: Python's zipfile raises IndexError when asked whether it is a folder."""
+    path = tmp_path / "made.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("inside/a.txt", "first")
+        packed.writestr("x", "nameless")
+    whole = path.read_bytes()
+    entry = whole.rindex(b"PK\x01\x02")  # of "x" in the directory at the end: the length of its name, and the name
+    nameless = whole[: entry + 28] + b"\0\0" + whole[entry + 30 : entry + 46] + whole[entry + 47 :]
+    size = nameless.rindex(b"PK\x05\x06") + 12  # of that directory
+    length = int.from_bytes(nameless[size : size + 4], "little") - 1
+    path.write_bytes(nameless[:size] + length.to_bytes(4, "little") + nameless[size + 4 :])
+    assert zipfile.ZipFile(path).namelist() == ["inside/a.txt", ""]
+    assert open_tree(path, "inside", "Mend it.").names() == ["a.txt"]
+
+
+def test_a_zip_whose_names_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "made.zip"
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("inside/é.txt", "first")
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace("é".encode(), b"\xff\xff", 1))  # in front of the file, not in the directory
+    tree = open_tree(path, "inside", "Mend it.")
+    with pytest.raises(DataError, match="Mend it"):
+        for _, read in tree.contents(tree.names()):
+            read()

@@ -20,6 +20,7 @@ from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import Crew
 from kenyon.train import Interrupted, Trainer
+from kenyon.train.state import load_state, save_state
 from tests.experiments.small import Counter, all_numbers, digits, stop_after, weights
 
 GRID: dict[str, Any] = {"lambda_sp": [1.0, 1e3, 1e5], "epochs": 3, "batch": 64}  # with two seeds: six runs
@@ -177,10 +178,10 @@ def test_a_state_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
     identity = json.loads(head["identity"])
     assert set(identity) == {"config", "seeds"}
     identity["config"]["hyper"]["lambda_sp"] = 7
-    training.save_state(
+    save_state(
         path.with_name("state-0a1b2c3d.safetensors"),
         tensors,
-        training.load_state(path, {name: t.clone() for name, t in tensors.items()}, head["identity"]),
+        load_state(path, {name: t.clone() for name, t in tensors.items()}, head["identity"]),
         json.dumps(identity, sort_keys=True),
     )
     path.unlink()

@@ -1,24 +1,17 @@
-"""Experiments that are interrupted, killed or diverge: nothing finished is lost, and the numbers stay the same."""
+"""Experiments that are interrupted or diverge: nothing finished is lost, and the numbers stay the same.
+
+Those that are killed are in tests/torture.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-import kenyon
-from kenyon.cli.show import load_results
-from kenyon.experiments.runner import execute, plan
 from kenyon.methods import find_method
 from kenyon.train import Interrupted
-from tests.experiments.small import SMALL, Counter, all_numbers, digits, numbers, stop_after, strengths_of, weights
+from tests.experiments.small import Counter, digits, numbers, stop_after
 
 INTERRUPTED = [
     "ewc",
@@ -82,60 +75,3 @@ def test_a_run_that_diverges_is_in_the_result(tmp_path: Path) -> None:
     assert all(r.diverged is not None and r.diverged[0] == 0 for r in result.runs)
     assert result.aac is None and result.complete_runs == []
     assert numbers(digits(tmp_path, ["finetune"], rate=1e30, epochs=3)["finetune"]) == numbers(result)
-
-
-DRIVER = """
-import json, sys, torch
-torch.set_num_threads(1)
-import kenyon.experiments.training as training
-from kenyon.experiments import execute, plan
-training.SAVE_EVERY = training.REST = 0.0
-print("ready", flush=True)
-execute(plan(**json.loads(sys.argv[1])))
-"""
-
-
-def test_killed_and_started_again_equals_undisturbed(tmp_path: Path) -> None:
-    """SIGKILL at random moments: no handler runs and nothing is flushed. States are saved after every epoch.
-
-    One method is a single configuration, the other a grid whose points train together.
-    """
-    driver = tmp_path / "driver.py"
-    driver.write_text(DRIVER)
-    env = os.environ | {"PYTHONPATH": str(Path(kenyon.__file__).parents[1])}
-    small = SMALL | strengths_of(["caf-ewc"]) | {"epochs": 8, "learners": 2, "batch": 32, "lambda_sp": [10.0, 1e4]}
-    call = {
-        "benchmark": "digits",
-        "methods": ["finetune", "caf-ewc"],
-        "seeds": 2,
-        "tasks": 2,
-        "device": "cpu",
-        "fwt": False,
-    }
-    call |= {"overrides": small}
-
-    began = time.monotonic()
-    execute(plan(**call, out=tmp_path / "whole"))  # type: ignore[arg-type]
-    takes = time.monotonic() - began
-    seed = time.time_ns()
-    moments = random.Random(seed)
-    last, kills = False, 0
-    while True:
-        command = [sys.executable, str(driver), json.dumps(call | {"out": str(tmp_path / "killed")})]
-        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            _, errors = process.communicate(timeout=100 if last else moments.uniform(0.05, 0.35) * takes)
-            assert process.returncode == 0, errors
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills += 1
-            last = kills == 2
-    assert kills >= 1, seed
-    found = [load_results(tmp_path / out)["digits"] for out in ("whole", "killed")]
-    assert list(found[0]) == ["caf-ewc[lambda_sp=10]", "caf-ewc[lambda_sp=10000]", "finetune"]
-    assert all_numbers(found[0]) == all_numbers(found[1]), seed
-    assert weights(tmp_path / "whole") == weights(tmp_path / "killed"), seed
-    assert not list((tmp_path / "killed").rglob("state-*")), seed

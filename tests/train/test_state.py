@@ -30,7 +30,7 @@ def test_a_full_disk_is_told_and_keeps_what_was_there(tmp_path: Path, monkeypatc
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     path, tensors = tmp_path / "state", {"theta": torch.randn(2, 5), "steps": torch.arange(2)}
-    where = Position(phase=1, epoch=3, seconds=1.5, diverged=[None, [0, 2]], records=[{"accuracy": [[1.0, 2.0]]}])
+    where = Position(phase=1, epoch=3, seconds=1.5, diverged=[None, [0, 2]], records=[{"accuracy": [[1.0], [2.0]]}])
     save_state(path, tensors, where, "mine")
     empty = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
     assert load_state(path, empty, "mine") == where

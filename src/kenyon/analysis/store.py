@@ -24,10 +24,10 @@ from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, compact, plain
 from kenyon.experiments.store import settled
+from kenyon.files import write_atomically
 from kenyon.metrics import Summary
 from kenyon.nets import Net
 from kenyon.streams import Source
-from kenyon.train.state import write_atomically
 from kenyon.views import View, numbers
 
 FORMAT = 1
@@ -158,7 +158,7 @@ def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text())
         same = body["format"] == FORMAT and all(body[name] == value for name, value in identity.items())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return body if same else {}
 

@@ -15,7 +15,7 @@ from kenyon.bench.subject import Piece
 from kenyon.bench.timing import Spread
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import plain
-from kenyon.train.state import write_atomically
+from kenyon.files import write_atomically
 
 FORMAT = 1
 
@@ -133,7 +133,7 @@ class BenchResult:
     def load(cls, path: Path) -> BenchResult:
         try:
             body = json.loads(path.read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read as a bench result ({error}).") from error
         try:
             if (form := body.pop("format")) != FORMAT:

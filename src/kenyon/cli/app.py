@@ -125,6 +125,14 @@ def run(
         bool,
         typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
     ] = False,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="PyTorch's deterministic algorithms: a GPU's numbers repeat bit for bit, and training is slower. "
+            "Those of a CPU always do.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
@@ -151,6 +159,7 @@ def run(
         keep_every=keep_every_task,
         games=games,
         steps=steps,
+        deterministic=deterministic,
         as_json=json,
     )
 

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 
 from kenyon.cli.progress import LINE_EVERY
-from kenyon.cli.signals import stop_on_signals
+from kenyon.cli.stopping import Terminated, stop_on_signals
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.results import plain
@@ -75,7 +75,10 @@ def run_games_command(
             results = execute_games(planned, progress=progress, stop=stopping)
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(130)
+            sys.exit(stopping.code)
+        except (KeyboardInterrupt, Terminated):
+            told.print("Stopped at once. The same command continues from the last update saved.", style="yellow")
+            sys.exit(stopping.code)
     (told if as_json else Console()).print(scores_table(results))
     told.print(f"Saved in {out / suite} (scores.json a method).", highlight=False, soft_wrap=True)
     if found := measures(results):

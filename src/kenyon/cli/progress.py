@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from kenyon.clock import Stopwatch
 from kenyon.experiments import Cell
 from kenyon.report.tables import duration
-from kenyon.train import Trainer
+from kenyon.train import Interrupted, Trainer
 
 LINE_EVERY = 30.0  # seconds between lines where there is no terminal
 
@@ -20,8 +20,9 @@ LINE_EVERY = 30.0  # seconds between lines where there is no terminal
 class RunProgress:
     """Draws on standard error, so that standard output holds results alone."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, console: Console, stop: Callable[[], bool] = lambda: False) -> None:
+        """`stop`: asked before a fleet begins, whose first epoch may be long."""
+        self.console, self.stop = console, stop
         self.bars = Progress(
             TextColumn("{task.description:<14}", markup=False),
             BarColumn(),
@@ -34,8 +35,8 @@ class RunProgress:
         self.bar: TaskID | None = None
         self.cells: Sequence[Cell] = ()
         self.spans = ""  # how many runs and points, where there are several points
-        self.name, self.total, self.told = "", 0, time.monotonic()
-        self.begun, self.begun_at = time.monotonic(), 0
+        self.name, self.total, self.told = "", 0, Stopwatch()
+        self.begun, self.begun_at = Stopwatch(), 0
         self.fallen: set[int] = set()
 
     def __enter__(self) -> RunProgress:
@@ -49,9 +50,11 @@ class RunProgress:
         self.bars.stop()
 
     def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+        if self.stop():
+            raise Interrupted
         self.cells, self.name, self.total, self.fallen = cells, _name(cells), total, set()
         self.spans = f"{_who(cells)}, " if _points(cells) > 1 else ""
-        self.begun, self.begun_at = time.monotonic(), done
+        self.begun, self.begun_at = Stopwatch(), done
         resumed = f", continuing at {100 * done // total}%" if done else ""
         if self.console.is_terminal:
             self.bar = self.bars.add_task(self.name, total=total, completed=done, where=f"{_who(cells)}{resumed}")
@@ -76,8 +79,8 @@ class RunProgress:
                 )
         if self.console.is_terminal and self.bar is not None:
             self.bars.update(self.bar, completed=done, where=where)
-        elif time.monotonic() - self.told > LINE_EVERY and done > self.begun_at:
-            left = (time.monotonic() - self.begun) / (done - self.begun_at) * (self.total - done)
+        elif self.told.seconds > LINE_EVERY and done > self.begun_at:
+            left = self.begun.seconds / (done - self.begun_at) * (self.total - done)
             self._line(f"{self.name}: {where}, about {duration(left)} left")
 
     def fleet_ends(self, seconds: float) -> None:
@@ -98,7 +101,7 @@ class RunProgress:
         )
 
     def _line(self, text: str) -> None:
-        self.told = time.monotonic()
+        self.told.start()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -16,11 +16,13 @@ from rich.console import Console
 from kenyon.cli.decoding import Decoding
 from kenyon.cli.games import run_games_command
 from kenyon.cli.progress import RunProgress
-from kenyon.cli.signals import StopAsked, stop_on_signals
+from kenyon.cli.stopping import StopAsked, Terminated, stop_on_signals
+from kenyon.clock import since
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
+from kenyon.experiments.missing import Incomplete, command_for_diverged
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method
@@ -49,8 +51,9 @@ def run_command(
     keep_every: bool = False,
     games: str | None = None,
     steps: int | None = None,
+    deterministic: bool = False,
 ) -> None:
-    started = time.monotonic()
+    started = time.perf_counter()
     asked_for = [] if benchmark is None else _listed("benchmark", benchmark)
     if any(name in ARENAS for name in asked_for):
         if len(asked_for) > 1:
@@ -62,6 +65,7 @@ def run_command(
             "--config": config,
             "--fleet": fleet,
             "--keep-every-task": keep_every or None,
+            "--deterministic": deterministic or None,
         }
         _refuse(f"is for images, and {benchmark} is a suite of games", image_options)
         run_games_command(
@@ -108,28 +112,36 @@ def run_command(
             fwt=fwt,
             fleet=fleet,
             keep="every" if keep_every else "last",
+            deterministic=deterministic,
         )
         for name in benchmarks
     }
     told = Console(stderr=True)
     spoken = told if as_json else Console()
     found: dict[str, dict[str, Result]] = {}
+    missing: list[Incomplete] = []
     for name, planned in plans.items():
         if len(plans) > 1:
             told.print(name, style="bold")
         with watched(told) as (progress, stopping):
-            found[name] = execute(planned, progress=progress, stop=stopping)
-        _tell(found[name], out / name, spoken)
+            try:
+                found[name] = execute(planned, progress=progress, stop=stopping)
+            except Incomplete as incomplete:  # told in the end: the rest goes on
+                missing.append(incomplete)
+                found[name] = incomplete.results
+        _tell(found[name], out, out / name, spoken)
         if keep_every:
             _tell_unkept(planned, told)
     if as_json:
         where_device = next(iter(plans.values())).device
         where = torch.cuda.get_device_name(where_device) if where_device.type == "cuda" else "cpu"
-        seconds = time.monotonic() - started
-        bodies = [plain(results_json(results, seconds, where)) for results in found.values()]
-        print(json.dumps(bodies[0] if len(bodies) == 1 else bodies, allow_nan=False))
+        seconds = since(started)
+        bodies = [plain(results_json(results, seconds, where)) for results in found.values() if results]
+        print(json.dumps(bodies[0] if len(found) == len(bodies) == 1 else bodies, allow_nan=False))
     # What may still go wrong comes last, when everything computed has been told.
     for name, results in found.items():
+        if not results:
+            continue
         if not any(result.complete_runs for result in results.values()):
             raise ResultsError(
                 f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a "
@@ -137,6 +149,8 @@ def run_command(
             )
         figure = draw_results(results, out / name / "figure.png")
         told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    if missing:
+        raise missing[0]
 
 
 def _refuse(why: str, options: dict[str, Any]) -> None:
@@ -173,12 +187,17 @@ def _listed(kind: str, text: str) -> list[str]:
     return names
 
 
-def _tell(results: dict[str, Result], folder: Path, spoken: Console) -> None:
+def _tell(results: dict[str, Result], out: Path, folder: Path, spoken: Console) -> None:
+    if not results:
+        return
     spoken.print(results_table(results))
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
         if fallen:
-            said = f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite."
+            said = (
+                f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite. A lower learning "
+                f"rate may give them: {command_for_diverged(result, out)}"
+            )
             spoken.print(said, markup=False, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
@@ -217,10 +236,13 @@ def parse_seeds(text: str) -> int | list[int]:
 @contextmanager
 def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
     """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
-    with stop_on_signals(told) as stopping, RunProgress(told) as progress:
+    with stop_on_signals(told) as stopping, RunProgress(told, stopping) as progress:
         try:
             with reporting_to(Decoding(told, progress.bars)):
                 yield progress, stopping
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(130)
+            sys.exit(stopping.code)
+        except (KeyboardInterrupt, Terminated):
+            told.print("Stopped at once. The same command continues from the last epoch saved.", style="yellow")
+            sys.exit(stopping.code)

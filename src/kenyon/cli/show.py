@@ -78,9 +78,10 @@ def _details(console: Console, result: Result) -> None:
     for fleet in result.fleets:
         versions = ", ".join(f"{k} {v}" for k, v in fleet.versions.items())
         beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
+        exact = ", deterministic" if fleet.deterministic else ""
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
-            f"({fleet.precision}){beside}, {fleet.finished}; {versions}",
+            f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
             highlight=False,
         )
     runs = result.complete_runs

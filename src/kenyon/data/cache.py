@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from kenyon.data.folders import decoded_folder
 from kenyon.data.reports import reporter
 from kenyon.errors import DataError
+from kenyon.files import sync_folder
 
 FORMAT = 1
 BLOCK = 2**24  # bytes under one checksum: large enough to be few, small enough for all cores to share the work
@@ -65,7 +66,7 @@ def _load(header: Path, identity: Identity) -> Cached:
         version, made_from = table["format"], table["identity"]
         file, size, checksums, facts = table["file"], table["size"], table["checksums"], table["facts"]
         path = header.with_name(Path(file).name)
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise _DamagedError("its header is not readable") from None
     if version != FORMAT:
         raise _DamagedError(f"it has the format {version}, where this version of Kenyon writes {FORMAT}")
@@ -105,6 +106,7 @@ def _build(header: Path, identity: Identity, build: Callable[[IO[bytes]], dict[s
             file.flush()
             os.fsync(file.fileno())
             draft.replace(header)
+        sync_folder(folder)
     except OSError as problem:
         raise DataError(
             f"Decoded images cannot be kept in {folder}: {problem.strerror or problem}. Make room there, or let the "

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from kenyon.data.datasets import Archive
 from kenyon.errors import DataError
+from kenyon.files import sync_folder
 from kenyon.version import __version__
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
@@ -52,6 +53,7 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
                     "removed. Run the command again; if that does not help, try another network."
                 )
         part.replace(path)
+        sync_folder(folder)
     except OSError as problem:
         raise DataError(
             f"{archive.file} cannot be kept in {folder}: {problem.strerror or problem}. "

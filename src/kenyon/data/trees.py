@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -23,6 +24,8 @@ from kenyon.errors import DataError
 
 LARGEST_MEMBER = 2**30  # no file of these datasets comes near; a damaged archive may claim anything
 MAPPED_FROM = 2**20  # bytes: larger files are mapped rather than read, which spares a copy of 150 MB
+# What Python's own readers raise on damaged archives beside errors of their own.
+BROKEN = (OSError, EOFError, ValueError, LookupError, OverflowError, struct.error, zlib.error)
 Content = bytes | mmap
 Reader = Callable[[], Content]
 
@@ -116,12 +119,14 @@ class Zip:
     def _file(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.path)
-        except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError) as problem:
+        except (*BROKEN, zipfile.BadZipFile, NotImplementedError) as problem:
             raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
 
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
-        inside = ((_below(self.folder, info.filename), info) for info in self._file.infolist() if not info.is_dir())
+        # A damaged archive may have a file without a name, which zipfile itself stumbles over.
+        files = (info for info in self._file.infolist() if info.filename and not info.is_dir())
+        inside = ((_below(self.folder, info.filename), info) for info in files)
         return {name: info for name, info in inside if name and info.file_size <= LARGEST_MEMBER}
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
@@ -134,7 +139,7 @@ class Zip:
     def _read(self, name: str) -> bytes:
         try:
             return self._file.read(self._members[name])
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError) as problem:
+        except (*BROKEN, zipfile.BadZipFile, RuntimeError, NotImplementedError) as problem:
             raise DataError(f"{self.where(name)} is damaged ({problem}). {self.remedy}") from None
 
 
@@ -185,7 +190,7 @@ class Tar:
     def _guarded(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, EOFError, tarfile.TarError, zlib.error) as problem:
+        except (*BROKEN, tarfile.TarError) as problem:
             raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
 
 

@@ -53,7 +53,12 @@ class Config:
     def from_dict(cls, saved: Mapping[str, Any]) -> Config:
         """As it stands in a result. Settings that came later have their defaults."""
         parts = {"training": Training, "architecture": Architecture, "search": SearchProtocol}
-        return cls(**{name: parts[name](**value) if name in parts else value for name, value in saved.items()})
+        try:
+            return cls(**{name: parts[name](**value) if name in parts else value for name, value in saved.items()})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"What was saved is no configuration of this version of Kenyon ({error}). Update Kenyon, or run anew."
+            ) from error
 
     @property
     def structure(self) -> str:

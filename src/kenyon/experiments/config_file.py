@@ -42,7 +42,7 @@ def read_config(path: Path | str) -> ConfigFile:
         body = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
-    except ValueError as error:  # also of bytes that are no text
+    except (ValueError, RecursionError) as error:  # also of bytes that are no text
         raise ConfigError(f"{path} is not TOML ({error}). Mend it, or write it anew with `kenyon search`.") from None
     for name in body:
         if name not in KEYS:

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import torch
 
-from kenyon.errors import DeviceMemoryError
 from kenyon.experiments.grid import Cell
-from kenyon.experiments.states import State, claims, read_state, state_path
+from kenyon.experiments.states import State, claims, state_path, usable
 from kenyon.experiments.training import Crew
 
 MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
@@ -39,6 +38,7 @@ class Room:
 
     def __init__(self, most: int, device: torch.device) -> None:
         self.most, self.device = most, device
+        self.without: list[Cell] = []  # runs that do not fit, not even alone
 
     def train(
         self,
@@ -47,7 +47,10 @@ class Room:
         train: Callable[[Crew], None],
         split: Callable[[Sequence[Cell], int], None],
     ) -> None:
-        """Train crews one after another, in halves where they do not fit; `split` is told of those."""
+        """Train crews one after another, in halves where they do not fit; `split` is told of those.
+
+        A run that does not fit alone is noted in `without`, with all of its structure; the rest goes on.
+        """
         queue = deque(waiting)
         while queue:
             crew = queue.popleft()
@@ -56,11 +59,13 @@ class Room:
                 queue.extendleft(reversed(pieces(crew, self.most)))
             elif not self._fits(crew, train):
                 if len(cells) == 1:
-                    raise self._too_large(cells[0])
+                    queue = self._give_up(cells[0], queue)
+                    continue
                 self.most = (len(cells) + 1) // 2
                 split(cells, self.most)
-                path = state_path(out, cells)  # what the crew itself has saved meanwhile is not lost
-                queue.appendleft(replace(crew, begun=read_state(path)) if path.exists() else crew)
+                path = state_path(out, cells)
+                saved = usable(path) if path.exists() else None  # what the crew itself has saved is not lost
+                queue.appendleft(replace(crew, begun=saved) if saved else crew)
 
     def _fits(self, crew: Crew, train: Callable[[Crew], None]) -> bool:
         """Train a crew. False: there is no room for it, and nothing of it is left in memory."""
@@ -82,7 +87,15 @@ class Room:
             torch.cuda.empty_cache()
         return fits
 
-    def _too_large(self, cell: Cell) -> DeviceMemoryError:
+    def _give_up(self, cell: Cell, queue: deque[Crew]) -> deque[Crew]:
+        """The queue without what needs as much room as this cell."""
+        structure = cell.config.structure
+        self.without += [cell, *(c for crew in queue for c in crew.cells if c.config.structure == structure)]
+        return deque(crew for crew in queue if crew.cells[0].config.structure != structure)
+
+    def why(self) -> str:
+        """Of the first run without room."""
+        cell = self.without[0]
         config = cell.config
         arch, where = config.architecture, str(self.device)
         if self.device.type == "cuda":
@@ -90,10 +103,10 @@ class Room:
         several = arch.learners > 1
         shape = f"{arch.learners} learners of width {arch.width}" if several else f"width {arch.width}"
         fewer = "fewer or narrower learners (learners=..., width=...)" if several else "a smaller width (width=...)"
-        return DeviceMemoryError(
+        return (
             f"A single run of {cell.point.label} (batch {config.training.batch}, {shape}) does not fit into the "
             f"memory of {where}. Use --set with a smaller batch (batch=...) or {fewer}, or another device "
-            "(--device cpu). What is finished is saved."
+            "(--device cpu). Everything else is finished and saved."
         )
 
 

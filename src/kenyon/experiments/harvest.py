@@ -14,6 +14,7 @@ from kenyon.experiments.results import FleetOrigin, Run
 from kenyon.nets import Net
 from kenyon.streams import Stream
 from kenyon.train import Trainer
+from kenyon.train.determinism import is_deterministic
 from kenyon.version import __version__
 
 
@@ -67,5 +68,6 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
             "python": platform.python_version(),
             "platform": platform.platform(terse=True),
         },
+        deterministic=is_deterministic() or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

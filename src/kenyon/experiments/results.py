@@ -18,6 +18,9 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.labels import point_label
+from kenyon.experiments.result_form import check_result
+from kenyon.files import write_atomically
+from kenyon.formats import Formats
 from kenyon.metrics import (
     Array,
     Summary,
@@ -27,9 +30,8 @@ from kenyon.metrics import (
     forward_transfer,
     learning_accuracy,
 )
-from kenyon.train.state import write_atomically
 
-FORMAT = 1
+FORMATS = Formats("result", 1)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class FleetOrigin:
     versions: dict[str, str]
     finished: str  # date and time, UTC
     together: int | None = None  # how many runs trained together, where some were of other points
+    deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
 
 
 @dataclass(frozen=True)
@@ -150,7 +153,7 @@ class Result:
 
     def to_json(self) -> str:
         body = {
-            "format": FORMAT,
+            "format": FORMATS.present,
             "config": self.config,
             **({"point": self.point} if self.point else {}),
             "parameters": self.parameters,
@@ -167,16 +170,14 @@ class Result:
     @classmethod
     def load(cls, path: Path) -> Result:
         try:
-            body = json.loads(path.read_text())
+            body = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise ResultsError(f"There is no result at {path}.") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
         try:
-            if body["format"] != FORMAT:
-                raise ResultsError(
-                    f"{path} has format {body['format']}; this version of Kenyon reads {FORMAT}. Update Kenyon."
-                )
+            body = FORMATS.read(body, path)
+            check_result(body)
             return cls(
                 body["config"],
                 body["parameters"],

@@ -17,13 +17,16 @@ from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import MOST, Room, crews
 from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
+from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.results import Result
-from kenyon.experiments.states import check_states, find_states, remove_finished
+from kenyon.experiments.states import check_states, find_states, put_aside, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, train_crew
 from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
+from kenyon.train.determinism import deterministic as deterministically
+from kenyon.train.state import StateError
 
 REFERENCE = "random-init"  # what forward transfer is measured against
 KEPT = ("last", "every")  # weights: those of the end, or also those after every task
@@ -41,6 +44,7 @@ class Plan:
     out: Path
     most: int  # runs that train together
     keep_every: bool = False  # also keep the weights after every task; says nothing of the numbers
+    deterministic: bool = False  # only algorithms that repeat
 
 
 def plan(
@@ -56,6 +60,7 @@ def plan(
     fwt: bool = True,
     fleet: int | None = None,
     keep: str = "last",
+    deterministic: bool = False,
 ) -> Plan:
     find_benchmark(benchmark)
     given = listed(overrides or {})
@@ -86,6 +91,7 @@ def plan(
         Path(out),
         check_fleet(fleet),
         keep == "every",
+        deterministic,
     )
     for some in (*points.values(), *([references] if references else [])):
         check_folders(checked.out, some)
@@ -107,7 +113,9 @@ def check_fleet(fleet: int | None) -> int:
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if isinstance(seeds, int):  # not all listed before their number is known to make sense
+        seeds = range(min(seeds, FIRST_SEED + 1))
+    chosen = tuple(seeds)
     if not chosen:
         raise ConfigError("There must be at least one seed.")
     if len(set(chosen)) != len(chosen):
@@ -144,8 +152,16 @@ def execute(
     """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
 
     `stop` is asked after every epoch; when it says so, the state is saved and Interrupted raised. Doing the same
-    again continues there. `read` gives the source to several plans of one benchmark.
+    again continues there. `read` gives the source to several plans of one benchmark. Runs that the device has no room
+    for are left out, and named by Incomplete when all others are finished.
     """
+    with deterministically(plan.deterministic):
+        return _execute(plan, progress, stop, read)
+
+
+def _execute(
+    plan: Plan, progress: Progress | None, stop: Callable[[], bool], read: Callable[[], Source] | None
+) -> dict[str, Result]:
     told = progress or Silent()
     room = Room(plan.most, plan.device)
     source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
@@ -154,23 +170,29 @@ def execute(
         every = plan.keep_every and crew.cells[0].config.method != REFERENCE
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
 
-    def results_of(points: Sequence[Point]) -> list[Result]:
-        """The results of a method's points, once what is missing has been trained."""
-        missing = [cell for point in points for cell in _missing(plan, point)]
-        room.train(crews(missing, find_states(plan.out, points)), plan.out, train, told.fleet_split)
+    def results_of(points: Sequence[Point]) -> list[Result | None]:
+        """The results of a method's points, once what is missing has been trained; None where nothing could be."""
+        while True:
+            missing = [cell for point in points for cell in _missing(plan, point)]
+            try:
+                room.train(crews(missing, find_states(plan.out, points)), plan.out, train, told.fleet_split)
+                break
+            except StateError as problem:
+                put_aside(problem)  # one less each time: the state before it serves, or none
         remove_finished(plan.out, points)
-        return [Result.load(PointFolder(plan.out, point).result_path) for point in points]
+        return [PointFolder(plan.out, point).result() for point in points]
 
     alone: dict[str, dict[int, list[float]]] = {}  # by the reference's label and the seed
     if plan.references:
         for point, result in zip(plan.references, results_of(plan.references), strict=True):
-            alone[point.label] = {
-                run.seed: [row[t] for t, row in enumerate(run.accuracy)] for run in result.complete_runs
-            }
+            runs = result.complete_runs if result else []
+            alone[point.label] = {run.seed: [row[t] for t, row in enumerate(run.accuracy)] for run in runs}
     results = {}
     for _, same in groupby(plan.points, key=lambda point: point.config.method):
         points = list(same)
         for point, result in zip(points, results_of(points), strict=True):
+            if result is None:
+                continue
             reference = reference_for(point, plan.references)
             beside = alone[reference.label] if reference else {}
             known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
@@ -178,6 +200,8 @@ def execute(
                 result = replace(result, alone=known)
                 PointFolder(plan.out, point).save(result)
             results[point.label] = result.restricted(plan.seeds)
+    if room.without:
+        raise Incomplete(room.why(), room.without, plan.out, results)
     return results
 
 
@@ -200,6 +224,7 @@ def run(
     fwt: bool = True,
     fleet: int | None = None,
     keep: str = "last",
+    deterministic: bool = False,
     progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Result]:
@@ -211,7 +236,8 @@ def run(
     Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
-    bounds how many runs train together. `keep="every"` also keeps the weights after every task.
+    bounds how many runs train together. `keep="every"` also keeps the weights after every task. `deterministic`: with
+    PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower.
     """
     names = methods.split(",") if isinstance(methods, str) else methods
     file = None if config is None else read_config(config)
@@ -229,6 +255,7 @@ def run(
             fwt=fwt,
             fleet=fleet,
             keep=keep,
+            deterministic=deterministic,
         ),
         progress=progress,
     )

@@ -12,9 +12,9 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result
 from kenyon.experiments.toml import toml_text
+from kenyon.files import write_atomically
 from kenyon.metrics import Summary
 from kenyon.streams import SearchProtocol
-from kenyon.train.state import write_atomically
 
 FILE = "best.toml"
 

@@ -2,7 +2,8 @@
 
 A state lives in the folder of its point, or in the method's when its runs are of several points. Runs share nothing,
 so a state is worth as much for some of its runs as for all: whatever was finished, asked for or split since, every
-run goes on from the most advanced state that holds it, and a state is removed when all of its runs are finished.
+run goes on from the most advanced state that holds it, and a state is removed when all of its runs are finished. The
+state before a state is one more that holds its runs. One that cannot be used is set aside, and the rest serve.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
-from kenyon.errors import ResultsError
+from kenyon.data.reports import reporter
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.labels import point_name
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import PointFolder, method_folder, settled
+from kenyon.files import set_aside
+from kenyon.train.state import Position, StateError, read_head
 
 
 @dataclass(frozen=True)
@@ -83,32 +84,60 @@ def state_path(out: Path, cells: Sequence[Cell]) -> Path:
     return folder / f"state-{digest}.safetensors"
 
 
+def before_path(path: Path) -> Path:
+    """Where the state that was at `path` before the present one is kept; `find_states` finds it as well."""
+    return path.with_name(path.name.removesuffix(".safetensors") + "-before.safetensors")
+
+
 def read_state(path: Path) -> State | None:
     """None: a state, but not of an experiment."""
+    head = read_head(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            head = file.metadata() or {}
-            identity, position = json.loads(head["identity"]), json.loads(head["position"])
-            shares = identity.get("points", [identity])
-            if not all({"config", "seeds"} <= set(share) for share in shares):
-                return None
-            return State(
-                path,
-                head["identity"],
-                tuple(Share(share["config"], share["seeds"], share.get("point", {})) for share in shares),
-                (position["phase"], position["epoch"]),
-            )
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ResultsError(
-            f"{path} is damaged ({error}). Move it away: its fleet then starts anew, finished results stay."
-        ) from error
+        identity, position = json.loads(head["identity"]), Position.from_json(head["position"])
+        shares = identity.get("points", [identity])
+        if not all({"config", "seeds"} <= set(share) for share in shares):
+            return None
+        state = State(
+            path,
+            head["identity"],
+            tuple(Share(share["config"], share["seeds"], share.get("point", {})) for share in shares),
+            (position.phase, position.epoch),
+        )
+        if len(set(state.keys)) != len(position.diverged):
+            raise ValueError("it names other runs than it holds")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StateError(path, f"it is damaged or no state at all ({error})") from error
+    return state
+
+
+def usable(path: Path) -> State | None:
+    """The state at a path. One that cannot be used is set aside, and said so."""
+    try:
+        return read_state(path)
+    except StateError as problem:
+        put_aside(problem)
+        return None
+
+
+def put_aside(problem: StateError) -> None:
+    """Never removed: somebody may want to look. What other states hold of its runs goes on from there."""
+    path = problem.path
+    if not path.exists():
+        return  # another process was faster
+    before = before_path(path)
+    instead = f"{before.name} is used instead" if before.exists() else "runs that no other state holds begin anew"
+    aside = set_aside(path)
+    reporter().notice(
+        f"{path} cannot be used: {problem.reason}. It was set aside as {aside.name}; {instead}. Results that are "
+        "finished stay."
+    )
 
 
 def find_states(out: Path, points: Sequence[Point]) -> list[State]:
     """All states that may hold runs of these points of one method."""
     folders = dict.fromkeys([method_folder(out, points[0]), *(PointFolder(out, point).path for point in points)])
     paths = (path for folder in folders for path in sorted(folder.glob("state-*.safetensors")))
-    return [state for path in paths if (state := read_state(path)) is not None]
+    return [state for path in paths if (state := usable(path)) is not None]
 
 
 def check_states(out: Path, points: Sequence[Point]) -> None:

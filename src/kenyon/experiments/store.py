@@ -14,8 +14,8 @@ from typing import Any
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import FleetOrigin, Result, Run
+from kenyon.files import write_atomically
 from kenyon.train.regime import Training
-from kenyon.train.state import write_atomically
 
 
 def method_folder(out: Path, point: Point) -> Path:
@@ -66,8 +66,12 @@ class PointFolder:
         result.save(self.result_path)
 
     def add(self, runs: Sequence[Run], origin: FleetOrigin, parameters: int) -> None:
-        """Keep new runs beside those that are there."""
+        """Keep new runs beside those that are there. What is there stays: finished is finished."""
         before = self.result()
+        there = {run.seed for run in before.runs} if before else set()
+        runs = [run for run in runs if run.seed not in there]
+        if not runs:
+            return
         self.save(
             Result(
                 self.point.config.as_dict(),

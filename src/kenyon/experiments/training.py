@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,24 +9,26 @@ from pathlib import Path
 
 import torch
 
+from kenyon.errors import ResultsError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.harvest import origin_of, runs_of
+from kenyon.experiments.keeping import Keeper
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.weights import weights_of
+from kenyon.files import write_atomically
 from kenyon.methods import Method, find_method
 from kenyon.nets import Net
 from kenyon.streams import Source, Stream
 from kenyon.threads import cpu_threads
-from kenyon.train import Trainer
-from kenyon.train.state import load_state, save_state, write_atomically
+from kenyon.train import Interrupted, Trainer
+from kenyon.train.state import StateError, load_state
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
 REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
-SPEED = 5e8  # bytes a second, as long as nothing has been saved yet
 
 
 @dataclass(frozen=True)
@@ -104,36 +105,48 @@ def train_crew(
 ) -> None:
     """Train to the end and save. When `stop` says so after an epoch, the state is saved and Interrupted raised.
 
-    `keep_every`: also keep the weights after every task.
+    Whatever else ends it, the last complete epoch that is still at hand is saved. `keep_every`: also keep the weights
+    after every task.
     """
     cells = crew.cells
     trainer = build_trainer(cells, source, device)
-    path, identity = state_path(out, cells), identity_of(cells)
     if crew.begun is not None:
         begun = crew.begun
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
+        if not _possible(trainer):
+            raise StateError(begun.path, "it stands where this training never comes by")
     at, epochs = trainer.position, trainer.training.epochs
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
-    size = sum(tensor.nbytes for tensor in trainer.tensors().values())
-    due = time.monotonic() + max(SAVE_EVERY, REST * size / SPEED)
+    keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
     def watch(trainer: Trainer) -> bool:
-        nonlocal due
-        progress.epoch_done(trainer)
-        if keep_every:  # before any state: from a state, tasks that are over are not learned again
-            _keep_task(trainer, cells, out)
-        stopping, now = stop(), time.monotonic()
-        if stopping or now > due:
-            save_state(path, trainer.tensors(), trainer.position, identity)
-            took = time.monotonic() - now
-            due = time.monotonic() + max(SAVE_EVERY, REST * took)
-        return stopping
+        with keeper.complete():
+            progress.epoch_done(trainer)
+            if keep_every:  # before any state: from a state, tasks that are over are not learned again
+                _keep_task(trainer, cells, out)
+            stopping = stop()
+            keeper.epoch_done(now=stopping)
+            return stopping
 
-    with cpu_threads(1 if trainer.net.small else None):
-        trainer.run(watch)
-    progress.fleet_ends(at.seconds)
-    _keep(trainer, cells, out)
-    path.unlink(missing_ok=True)
+    with keeper.rescuing(unless=Interrupted):
+        with cpu_threads(1 if trainer.net.small else None):
+            trainer.run(watch)
+        with keeper.complete():
+            progress.fleet_ends(at.seconds)
+            try:
+                _keep(trainer, cells, out)
+            except ResultsError:
+                if not keeper.make_room():
+                    raise
+                _keep(trainer, cells, out)
+    keeper.remove()
+
+
+def _possible(trainer: Trainer) -> bool:
+    """Whether a position is one of this training: in one of its phases, with the records of the tasks before."""
+    at, stages = trainer.position, len(trainer.method.stages)
+    there = at.phase <= len(trainer.phases) and at.epoch <= trainer.training.epochs
+    return there and len(at.records) == at.phase // stages
 
 
 def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:

@@ -52,14 +52,28 @@ def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
-    if head is not None and (head["seed"] != seed or settled(head["config"]) != settled(config)):
+    if head is not None and not _belongs(head, config, seed):
         raise ResultsError(
-            f"{path} holds the weights of another run: {head['config']['method']} on {head['config']['benchmark']}, "
-            f"seed {head['seed']}. Put back the file that belongs to the result beside it."
+            f"{path} holds the weights of another run: {_owner(head)}. Put back the file that belongs to the result "
+            "beside it."
         )
     return Weights(tensors, path, named=head is not None)
+
+
+def _belongs(head: Any, config: dict[str, Any], seed: int) -> bool:
+    try:
+        return bool(head["seed"] == seed and settled(head["config"]) == settled(config))
+    except (LookupError, TypeError, AttributeError):
+        return False
+
+
+def _owner(head: Any) -> str:
+    try:
+        return f"{head['config']['method']} on {head['config']['benchmark']}, seed {head['seed']}"
+    except (LookupError, TypeError):
+        return "it does not say of which"
 
 
 def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from kenyon.experiments.results import compact, plain
+from kenyon.files import write_atomically
 from kenyon.report.plots import draw_views
 from kenyon.reproduce.figure import COLUMNS, Claim, Comparison, Figure
 from kenyon.reproduce.registry import Reproduction
 from kenyon.reproduce.wanted import Found, Place
-from kenyon.train.state import write_atomically
 from kenyon.version import __version__
 
 FORMAT = 1

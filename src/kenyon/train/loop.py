@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from kenyon.clock import since
 from kenyon.hooks import Hooks, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
@@ -22,6 +23,7 @@ from kenyon.optimiser import Optimiser
 from kenyon.random import Purpose, key, normal
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
+from kenyon.train.determinism import is_deterministic
 from kenyon.train.device import on_device
 from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
@@ -54,7 +56,8 @@ class Trainer:
         self.streams, self.members = tuple(streams), members
         self.device = net.device
         if self.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # shapes never change, so the fastest convolution is worth finding
+            # Shapes never change: the fastest convolution is worth finding, unless it shall be the same every time.
+            torch.backends.cudnn.benchmark = not is_deterministic()
         tasks, stages = range(len(streams[0].tasks)), len(method.stages)
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.
@@ -99,7 +102,7 @@ class Trainer:
             self._enter_phase()
             if at.epoch == 0:
                 self._begin_phase()
-            at.seconds += time.perf_counter() - started
+            at.seconds += since(started)
             while at.epoch < self.training.epochs:
                 started = time.perf_counter()
                 self.schedule.before_epoch(at.epoch, self.rate)
@@ -112,14 +115,14 @@ class Trainer:
                     self.engine.repeat(self._validate, self.engine.validation.steps)
                 self._retire_diverged()
                 at.epoch += 1
-                at.seconds += time.perf_counter() - started
+                at.seconds += since(started)
                 if watch is not None and watch(self):
                     raise Interrupted
                 if not self.live:
                     return at
             started = time.perf_counter()
             self._finish_phase()
-            at.seconds += time.perf_counter() - started
+            at.seconds += since(started)
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.phases):
                 raise Interrupted

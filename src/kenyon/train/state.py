@@ -1,15 +1,14 @@
 """Everything a fleet knows at one moment, and how it is kept on disk.
 
 A state is a flat set of tensors with a leading run axis, and a small record of where the training stands. It is
-written as safetensors (loading it executes nothing), first to a temporary file, synced, then renamed: whatever
-interrupts a save, the state before it survives.
+written as safetensors (loading it executes nothing), atomically: whatever interrupts a save, the state before it
+survives. A checksum over every byte tells a state that has changed since from one that has not.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,8 +20,24 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from kenyon.errors import ResultsError
+from kenyon.files import write_atomically as write_atomically
+from kenyon.formats import Formats
 
-FORMAT = 1
+FORMATS = Formats(
+    "state",
+    2,
+    {1: lambda head: head},  # 1 had no checksum: there is nothing to compare with
+)
+UNKNOWN = b'"checksum":"00000000"'  # where the checksum goes, as it counts in the checksum itself
+BLOCK = 2**24
+
+
+class StateError(ResultsError):
+    """A state that cannot be used: damaged, cut off, empty, or of something else."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path} cannot be used: {reason}. Move it away to start this fleet anew.")
 
 
 @dataclass
@@ -47,54 +62,86 @@ class Position:
             [{name: [values[row] for row in rows] for name, values in record.items()} for record in self.records],
         )
 
+    @classmethod
+    def from_json(cls, text: str) -> Position:
+        """Raises ValueError or TypeError where the text is not that of a position."""
+        at = cls(**json.loads(text))
+        counts = (at.phase, at.epoch, *(number for place in at.diverged or () for number in place or ()))
+        runs = len(at.diverged)
+        if not (
+            runs
+            and all(type(number) is int and number >= 0 for number in counts)
+            and all(place is None or len(place) == 2 for place in at.diverged)
+            and isinstance(at.seconds, (int, float))
+            and 0 <= at.seconds < float("inf")
+            and all(isinstance(v, list) and len(v) == runs for record in at.records for v in record.values())
+        ):
+            raise ValueError("its position makes no sense")
+        return at
+
 
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
     """`identity` names the configuration and seeds the state belongs to."""
-    head = {"format": str(FORMAT), "identity": identity, "position": json.dumps(asdict(position))}
+    head = {"format": str(FORMATS.present), "identity": identity, "position": json.dumps(asdict(position))}
+    head["checksum"] = "0" * 8
     data = to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=head)
-    write_atomically(path, data)
+    begin = data.index(UNKNOWN) + len(UNKNOWN) - 9
+    whole = memoryview(data)
+    write_atomically(path, (whole[:begin], f"{zlib.crc32(whole):08x}".encode(), whole[begin + 8 :]))
+
+
+def read_head(path: Path) -> dict[str, Any]:
+    """What a state says of itself, in its present form; its tensors are not looked at."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return FORMATS.read(file.metadata() or {}, path)
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise StateError(path, _damage(path, error)) from error
 
 
 def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
     """Copy a saved state, or those runs of it, into `tensors` in place and return its position.
 
     Runs share nothing, so some rows of a fleet's state are the whole state of a smaller fleet. A run that has several
-    networks has as many rows, one after another.
+    networks has as many rows, one after another. After a StateError `tensors` hold nothing of use.
     """
+    head = read_head(path)
+    if head.get("identity") != identity:
+        raise StateError(path, "it belongs to another configuration")
+    if "checksum" in head and not _same(path, head["checksum"]):
+        raise StateError(path, "it is damaged: its checksum is wrong")
     try:
         with safe_open(path, framework="pt") as file:
-            head = file.metadata() or {}
-            if head.get("format") != str(FORMAT) or head.get("identity") != identity:
-                raise ResultsError(f"{path} belongs to another configuration or version. Move it away to start anew.")
             if set(file.keys()) != set(tensors):
-                raise ResultsError(f"{path} does not hold the state of this method. Move it away to start anew.")
-            position = Position(**json.loads(head["position"]))
+                raise StateError(path, "it does not hold the state of this method")
+            position = Position.from_json(head["position"])
             for name, tensor in tensors.items():
                 saved = file.get_tensor(name)
                 runs = saved.unflatten(0, (len(position.diverged), -1))
-                tensor.copy_(saved if rows is None else runs[list(rows)].flatten(0, 1))
+                found = saved if rows is None else runs[list(rows)].flatten(0, 1)
+                if found.shape != tensor.shape or found.dtype != tensor.dtype:
+                    raise StateError(path, f"{name} in it has another shape than here")
+                tensor.copy_(found)
             return position if rows is None else position.of_runs(rows)
     except torch.OutOfMemoryError:
         raise  # says nothing of the file
-    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, LookupError) as error:
-        raise ResultsError(f"{path} is damaged ({error}). Move it away to start this fleet anew.") from error
+    except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
+        raise StateError(path, _damage(path, error)) from error
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
+def _damage(path: Path, error: Exception) -> str:
+    empty = path.is_file() and path.stat().st_size == 0
+    return "it is empty" if empty else f"it is damaged or no state at all ({error})"
+
+
+def _same(path: Path, checksum: str) -> bool:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise ResultsError(
-            f"Cannot write {path}: {reason}. Make room or choose another folder with --out; "
-            "what was saved before is intact and the same command continues from it."
-        ) from error
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            head = file.read(length).replace(f'"checksum":"{checksum}"'.encode(), UNKNOWN, 1)
+            found = zlib.crc32(head, zlib.crc32(length.to_bytes(8, "little")))
+            while block := file.read(BLOCK):
+                found = zlib.crc32(block, found)
+    except (OSError, ValueError, OverflowError, MemoryError) as error:
+        raise StateError(path, _damage(path, error)) from error
+    return f"{found:08x}" == checksum

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kenyon.files import write_atomically
 from kenyon.report.page import measures
 from kenyon.report.page.analyses import analyses
 from kenyon.report.page.document import whole_page
 from kenyon.report.page.entries import Entry, Group, collect
 from kenyon.report.page.sections import SECTIONS, Section, section
-from kenyon.train.state import write_atomically
 
 __all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]
 

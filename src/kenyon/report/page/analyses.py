@@ -35,7 +35,7 @@ def analyses(group: Group) -> list[Section]:
 def _views(path: Path) -> list[View]:
     try:
         body = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read as JSON ({error}). Mend it or move it away.") from error
     body = body["view"] if isinstance(body, dict) and "view" in body else body
     if not _meant_as_views(body):

@@ -1,0 +1,86 @@
+"""Signals: how a user or a scheduler asks a training to end, and how soon it does.
+
+Ctrl-C: this epoch is finished and saved. Twice: it ends at once. SIGTERM, which schedulers send half a minute or less
+before they kill: the epoch is finished if that takes no longer than GRACE, otherwise it ends at once. At once means:
+the last complete epoch that is still at hand is saved (`kenyon.experiments.keeping`), and the program ends.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+
+GRACE = 2.0  # seconds that an epoch may still take after SIGTERM
+INTERRUPTED, TERMINATED = 130, 143  # exit codes: 128 and the signal's number, as shells have it
+
+
+class Terminated(BaseException):
+    """SIGTERM, and what is under way takes too long to wait for. Like KeyboardInterrupt, no error to be handled."""
+
+
+@contextmanager
+def stop_on_signals(console: Console, moment: str = "epoch") -> Iterator[StopAsked]:
+    """`moment`: what is finished first, an epoch or an update."""
+    asked = StopAsked(console, moment)
+    heard = {signal.SIGINT: asked.hear_interrupt, signal.SIGTERM: asked.hear_terminate}
+    if hasattr(signal, "SIGALRM"):
+        heard[signal.SIGALRM] = asked.hear_alarm
+    before = {number: signal.signal(number, hear) for number, hear in heard.items()}
+    try:
+        yield asked
+    finally:
+        asked.no_hurry()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class StopAsked:
+    """Asked after every epoch whether to stop there."""
+
+    def __init__(self, console: Console, moment: str = "epoch") -> None:
+        self.console, self.moment = console, moment
+        self.interrupts, self.terminated = 0, False
+        self.stopping = False  # the epoch is over, and its state is being saved
+
+    @property
+    def code(self) -> int:
+        return TERMINATED if self.terminated else INTERRUPTED
+
+    def hear_interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.interrupts += 1
+        if self.stopping and self.interrupts == 2:
+            self._tell("Saving. Once more to stop without it.")
+        elif self.interrupts > 1:
+            raise KeyboardInterrupt
+        else:
+            self._tell(f"Finishing this {self.moment}, then saving. Once more to stop at once.")
+
+    def hear_terminate(self, number: int, frame: FrameType | None) -> None:
+        if self.terminated:
+            return  # some schedulers say it twice, and it is being done
+        self.terminated = True
+        self._tell("Asked to terminate: saving.")
+        if not self.stopping:
+            if not hasattr(signal, "setitimer"):
+                raise Terminated
+            signal.setitimer(signal.ITIMER_REAL, GRACE)
+
+    def hear_alarm(self, number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    def __call__(self) -> bool:
+        self.stopping = self.interrupts > 0 or self.terminated
+        if self.stopping:
+            self.no_hurry()
+        return self.stopping
+
+    def no_hurry(self) -> None:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _tell(self, text: str) -> None:
+        self.console.print(text, style="yellow")

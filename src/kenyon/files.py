@@ -1,0 +1,93 @@
+"""Files that are there whole or not at all, and files that cannot be used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from kenyon.errors import ResultsError
+
+
+def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write a file, given whole or in pieces, so that it is there whole or not at all.
+
+    It is written beside its place under a name of this process's own, synced, renamed, and the folder synced: after
+    the return it is there even if the power fails; until then what was there before is.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    pieces = (data,) if isinstance(data, bytes) else data
+    try:
+        _make_folder(path.parent)
+        _sweep(path)
+        with temporary.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(
+            f"Cannot write {path}: {reason}. Make room or choose another folder with --out; "
+            "what was saved before is intact and the same command continues from it."
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be used, so that it is in nobody's way and can still be looked at."""
+    number, aside = 1, path.with_name(f"{path.name}.damaged")
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+    try:
+        path.replace(aside)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be used, nor renamed ({error.strerror}). Move it away.") from error
+    return aside
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder lasting. Not every file system can, and Windows has no such thing."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _make_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        _make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what processes that were killed while they wrote this file have left: it may be gigabytes."""
+    for left in path.parent.glob(f"{path.name}.*.tmp"):
+        owner = re.fullmatch(r"\.(\d+)\.tmp", left.name.removeprefix(path.name))
+        if owner and not _alive(int(owner[1])):
+            left.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    if os.name != "posix":
+        return True  # nothing can be asked without harm
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

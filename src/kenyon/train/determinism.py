@@ -1,0 +1,43 @@
+"""PyTorch's deterministic algorithms, for a GPU whose numbers shall repeat bit for bit.
+
+On a CPU the numbers repeat anyway. On a GPU most do: Kenyon's own kernels add in a fixed order. What is left are
+PyTorch's: cuDNN picks the fastest convolution by trying, and some sums are added in whatever order threads finish.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from kenyon.errors import ConfigError
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """While this lasts, only algorithms that repeat; slower. Without being wanted it changes nothing."""
+    if not wanted:
+        yield
+        return
+    # Read when cuBLAS is first used: two work spaces of fixed size, so that streams do not share one.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    cudnn = torch.backends.cudnn
+    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+    torch.use_deterministic_algorithms(True)
+    cudnn.deterministic, cudnn.benchmark = True, False
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"PyTorch cannot do this with --deterministic: {first} Leave the option out.") from error
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        cudnn.deterministic, cudnn.benchmark = before[1:]
+
+
+def is_deterministic() -> bool:
+    return torch.are_deterministic_algorithms_enabled()
