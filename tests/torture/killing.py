@@ -20,7 +20,7 @@ from typing import Any
 STEADY = 0.25  # share of attempts that are left alone for longer: without them a slow machine would never get on
 
 
-def call_of(out: str, seed: int) -> dict[str, Any]:
+def call_of(out: str, seed: int, epochs: int) -> dict[str, Any]:
     """One method as a single configuration, one as a grid whose points train together."""
     return {
         "benchmark": "digits",
@@ -31,7 +31,7 @@ def call_of(out: str, seed: int) -> dict[str, Any]:
         "fwt": False,
         "out": out,
         "overrides": {
-            "epochs": 4,
+            "epochs": epochs,
             "width": 2,
             "learners": 2,
             "batch": 32,
@@ -100,8 +100,9 @@ def die_while_saving(deed: int) -> None:
     os.fsync, Path.replace, Path.open = fsync, replace, opening  # type: ignore[method-assign, assignment]
 
 
-def serve(out: str, kills: int, seed: int) -> None:
-    """Print one line of JSON: kills in all and in saves, attempts, experiments finished, each with its own seeds."""
+def serve(out: str, kills: int, seed: int, epochs: int) -> None:
+    """Print one line of JSON: kills in all, in saves and the most of one experiment; attempts; experiments finished,
+    each with seeds of its own."""
     import torch
 
     torch.set_num_threads(1)
@@ -110,31 +111,35 @@ def serve(out: str, kills: int, seed: int) -> None:
 
     find_source("digits").load(None)
     moments = random.Random(seed)
-    told = {"kills": 0, "in_saves": 0, "attempts": 0, "experiments": 0, "seed": seed}
-    takes = _measure(out)
+    told = {"kills": 0, "in_saves": 0, "attempts": 0, "experiments": 0, "most": 0, "seed": seed}
+    takes = _measure(out, epochs)
+    some, more = (0.3, 1.0) if epochs < 20 else (0.03, 0.1)  # of the time that a whole experiment takes
+    mine = 0  # kills of the present experiment
     while True:
         finished = told["experiments"]
-        call = call_of(f"{out}/killed-{finished}", 2 * finished)
+        call = call_of(f"{out}/killed-{finished}", 2 * finished, epochs)
         enough = told["kills"] >= kills
         saving = not enough and moments.random() < 0.5
         deed = moments.randint(1, 90) if saving else 0
-        wait = 600.0 if enough or saving else takes * moments.uniform(0.02, 1.0 if moments.random() < STEADY else 0.3)
+        wait = 600.0 if enough or saving else takes * moments.uniform(0, more if moments.random() < STEADY else some)
         told["attempts"] += 1
         code = _attempt(call, deed, wait)
         if code == -signal.SIGKILL:
             told["kills"] += 1
             told["in_saves"] += saving
+            mine += 1
             continue
         assert code == 0, f"an attempt failed with {code}; seed {seed}, {told}"
         told["experiments"] += 1
+        told["most"], mine = max(told["most"], mine), 0
         if told["kills"] >= kills:
             print(json.dumps(told), flush=True)
             return
 
 
-def _measure(out: str) -> float:
+def _measure(out: str, epochs: int) -> float:
     began = time.monotonic()
-    assert _attempt(call_of(f"{out}/measured", 100), 0, 600.0) == 0
+    assert _attempt(call_of(f"{out}/measured", 100, epochs), 0, 600.0) == 0
     return time.monotonic() - began
 
 
@@ -163,4 +168,4 @@ def _attempt(call: dict[str, Any], deed: int, wait: float) -> int:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    serve(sys.argv[1], *map(int, sys.argv[2:5]))
