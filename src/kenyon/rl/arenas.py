@@ -3,8 +3,8 @@
 Atari: Supplementary Section 2.3 for EWC, MAS, CPR on EWC and CAF. It has no values for learners without active
 forgetting (lambda_SP is that of EWC or MAS), nor for AF-1 on a single learner (lambda_AF is that of CAF); SI, RWalk
 and CPR on MAS need theirs from `--set`. The Fisher information is summed over games, one anchor a game, as published.
-rl-mini: lambda_SP ours, of three values each on seeds 100 to 102, which no reported number uses; the others are
-Atari's.
+rl-mini: ours. Settings of PPO (eight tried) and lambda_SP (of three values each) were chosen on seeds 100 to 102,
+which no reported number uses; the other strengths are those of Atari.
 """
 
 from __future__ import annotations
