@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.experiments import training
+from kenyon.cli.progress import RunProgress
 from tests.cli.conftest import Said
 
 SMALL = ["--epochs", 1, "--tasks", 2]
@@ -86,14 +86,12 @@ def test_ctrl_c_keeps_what_was_done(
         "--out",
         tmp_path,
     ]
-    build = training.build_trainer
 
-    def interrupting(*what: object) -> object:
+    def interrupting(*what: object) -> None:
         signal.raise_signal(signal.SIGINT)
-        return build(*what)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "build_trainer", interrupting)
+        patch.setattr(RunProgress, "epoch_done", interrupting)
         said = kenyon(*words)
     assert said.code == 130 and "The same command continues" in said.err
     again = kenyon(*words)

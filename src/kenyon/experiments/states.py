@@ -57,7 +57,8 @@ class State:
 
 def _key(config: dict[str, Any], point: dict[str, Any], seed: int) -> Hashable:
     """What makes a run that run. By value: 1000 and 1000.0 are the same setting."""
-    return point_name(point), frozenset(settled(config).items()), seed
+    flat = {name: tuple(value) if isinstance(value, list) else value for name, value in settled(config).items()}
+    return point_name(point), frozenset(flat.items()), seed
 
 
 def _cell_key(cell: Cell) -> Hashable:
