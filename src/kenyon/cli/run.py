@@ -236,7 +236,7 @@ def parse_seeds(text: str) -> int | list[int]:
 @contextmanager
 def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
     """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
-    with stop_on_signals(told) as stopping, RunProgress(told, stopping) as progress:
+    with stop_on_signals(told) as stopping, RunProgress(told, lambda: stopping.terminated) as progress:
         try:
             with reporting_to(Decoding(told, progress.bars)):
                 yield progress, stopping

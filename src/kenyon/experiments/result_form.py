@@ -1,124 +1,89 @@
-"""The form of a result file: what stands where, checked when it is read, so that nothing later has to doubt it."""
+"""The form of a result: what stands where, checked when it is read, so that nothing later has to doubt it."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 
-def check_result(body: Any) -> None:
+def check_result(result: Any) -> None:
     """Raises ValueError that names the first thing out of place."""
-    _of(body, dict, "the file")
-    config = _of(body.get("config"), dict, "config")
+    config = result.config
+    _need(isinstance(config, dict), "config is no object")
     for name in ("benchmark", "method"):
-        _of(config.get(name), str, f"config.{name}")
-    _whole(config.get("tasks"), "config.tasks", least=1)
-    for part in ("training", "architecture", "hyper"):
-        _plain(_of(config.get(part), dict, f"config.{part}"), f"config.{part}")
-    if "search" in config:
-        _plain(_of(config["search"], dict, "config.search"), "config.search")
-        _of(config["search"].get("name"), str, "config.search.name")
-    _whole(config["training"].get("epochs"), "config.training.epochs", least=1)
-    _whole(config["architecture"].get("learners"), "config.architecture.learners", least=1)
-    _plain(_of(body.get("point", {}), dict, "point"), "point")
-    _whole(body.get("parameters"), "parameters")
-    seeds = [_check_run(run, f"runs[{number}]") for number, run in enumerate(_of(body.get("runs"), list, "runs"))]
-    if len(set(seeds)) != len(seeds):
-        raise ValueError("a seed is there twice")
-    lengths = {len(run["tasks"]) for run in body["runs"]} | {config["tasks"]}
-    if body["runs"] and len(lengths) > 1:
-        raise ValueError("runs have different numbers of tasks")
-    shapes = {tuple(map(len, (run["accuracy"], *run["own_accuracy"]))) for run in body["runs"] if _complete(run)}
-    if len(shapes) > 1 or any(0 in shape for shape in shapes):
-        raise ValueError("the numbers of runs have different shapes, or a complete run has none")
-    for seed, values in _of(body.get("alone", {}), dict, "alone").items():
-        _numbers(values, f"alone[{seed}]", config["tasks"])
-    for number, fleet in enumerate(_of(body.get("fleets"), list, "fleets")):
-        _check_fleet(fleet, f"fleets[{number}]")
+        _need(isinstance(config.get(name), str), f"config.{name} is no text")
+    for name in ("training", "architecture", "hyper"):
+        _need(isinstance(config.get(name), dict), f"config.{name} is no object")
+    for name in ("training", "architecture", "hyper", "search"):
+        _need(_plain(config.get(name, {})), f"config.{name} has settings that are no single values")
+    _need(_whole(config.get("tasks")) and config["tasks"] > 0, "config.tasks is no whole number from 1 on")
+    _need("search" not in config or isinstance(config["search"].get("name"), str), "config.search has no name")
+    _need(_whole(config["architecture"].get("learners")), "config.architecture.learners is no whole number")
+    _need(_whole(config["training"].get("epochs")), "config.training.epochs is no whole number")
+    _need(_whole(result.parameters), "parameters is no whole number")
+    _need(_plain(result.point), "point is no object of single values")
+    seeds = {run.seed for run in result.runs if _whole(run.seed)}
+    _need(len(seeds) == len(result.runs), "a seed is no whole number, or there twice")
+    shapes = set()
+    for run in result.runs:
+        where = f"the run of seed {run.seed!r:.40}"
+        _need(_list(run.tasks, str), f"{where} has no list of task names")
+        T = len(run.tasks)
+        _need(_matrix(run.accuracy, T), f"accuracy of {where} is not rows of {T} numbers")
+        own = run.own_accuracy
+        width = len(own[0]) if isinstance(own, list) and own and isinstance(own[0], list) else 0
+        _need(_matrix(own, width) and len(own) in (0, T), f"own_accuracy of {where} is not {T} rows of numbers")
+        for values in (run.cosine, run.euclidean):
+            _need(_numbers(values) and len(values) in (0, T), f"diversity of {where} is not {T} numbers")
+        _need(run.diverged is None or (_list(run.diverged, int) and len(run.diverged) == 2), f"diverged of {where}")
+        if run.complete:
+            _need(bool(run.accuracy) and T > 0, f"{where} has no accuracy, but did not diverge")
+            _need(len(own) == len(run.cosine) == len(run.euclidean) == T, f"{where} was not measured in the end")
+            shapes.add((len(run.accuracy), T, len(own), width))
+    _need(len(shapes) < 2, "its runs have different numbers of tasks or learners")
+    for seed, values in result.alone.items():
+        tasks = {len(run.tasks) for run in result.runs if run.seed == seed}
+        _need(_numbers(values) and tasks <= {len(values)}, f"alone of seed {seed} is not a number a task")
+    for fleet in result.fleets:
+        _need(_list(fleet.seeds, int) and _seconds(fleet.seconds), "a fleet has no seeds or no seconds")
+        _need(isinstance(fleet.versions, dict), "a fleet has no versions")
+        texts = (fleet.device, fleet.precision, fleet.finished, *fleet.versions.values())
+        _need(all(isinstance(t, str) for t in texts), "device, precision, date or versions of a fleet are no text")
+        _need(fleet.together is None or _whole(fleet.together), "together of a fleet is no whole number")
+        _need(fleet.deterministic in (None, True, False), "deterministic of a fleet is neither true nor false")
 
 
-def _complete(run: dict[str, Any]) -> bool:
-    return run.get("diverged") is None
+def _need(fits: bool, what: str) -> None:
+    if not fits:
+        raise ValueError(what)
 
 
-def _check_run(run: Any, where: str) -> int:
-    _of(run, dict, where)
-    seed = _whole(run.get("seed"), f"{where}.seed")
-    tasks = _of(run.get("tasks"), list, f"{where}.tasks")
-    for name in tasks:
-        _of(name, str, f"{where}.tasks")
-    rows = _of(run.get("accuracy"), list, f"{where}.accuracy")
-    for row in rows:
-        _numbers(row, f"{where}.accuracy", len(tasks))
-    if not _complete(run):
-        place = _of(run["diverged"], list, f"{where}.diverged")
-        if len(place) != 2:
-            raise ValueError(f"{where}.diverged is not a task and an epoch")
-        for number in place:
-            _whole(number, f"{where}.diverged")
-    elif len(rows) not in (1, len(tasks)):
-        raise ValueError(f"{where}.accuracy has {len(rows)} rows for {len(tasks)} tasks")
-    measured = len(tasks) if rows else 0
-    own = _of(run.get("own_accuracy"), list, f"{where}.own_accuracy")
-    for name in ("own_accuracy", "cosine", "euclidean"):
-        if len(_of(run.get(name), list, f"{where}.{name}")) != measured:
-            raise ValueError(f"{where}.{name} has not one entry a task")
-    for name in ("cosine", "euclidean"):
-        _numbers(run[name], f"{where}.{name}", measured)
-    for row in own:
-        _numbers(row, f"{where}.own_accuracy", len(own[0]) if isinstance(own[0], list) else 0)
-    return seed
+def _plain(table: Any) -> bool:
+    """Names and single values, as settings are."""
+    if not isinstance(table, dict):
+        return False
+    return all(isinstance(v, str) or (isinstance(v, (int, float)) and abs(v) < 1e300) for v in table.values())
 
 
-def _check_fleet(fleet: Any, where: str) -> None:
-    _of(fleet, dict, where)
-    for seed in _of(fleet.get("seeds"), list, f"{where}.seeds"):
-        _whole(seed, f"{where}.seeds")
-    if fleet.get("seconds") is None:
-        raise ValueError(f"{where}.seconds is not a number")
-    _number(fleet["seconds"], f"{where}.seconds")
-    for name in ("device", "precision", "finished"):
-        _of(fleet.get(name), str, f"{where}.{name}")
-    for value in _of(fleet.get("versions"), dict, f"{where}.versions").values():
-        _of(value, str, f"{where}.versions")
-    if "together" in fleet:
-        _whole(fleet["together"], f"{where}.together")
-    if "deterministic" in fleet:
-        _of(fleet["deterministic"], bool, f"{where}.deterministic")
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**64
 
 
-def _of(value: Any, kind: type, where: str) -> Any:
-    if not isinstance(value, kind):
-        kinds = {dict: "a table", list: "a list", str: "a text", bool: "true or false"}
-        raise ValueError(f"{where} is not {kinds[kind]}")
-    return value
+def _number(value: Any) -> bool:
+    """NaN, not measured, is one."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not abs(value) > 1e15
 
 
-def _whole(value: Any, where: str, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 2**63:
-        raise ValueError(f"{where} is not a whole number from {least} on")
-    return value
+def _seconds(value: Any) -> bool:
+    return _number(value) and value >= 0
 
 
-def _number(value: Any, where: str) -> None:
-    """Or null, where nothing was measured."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not _sane(value)):
-        raise ValueError(f"{where} is not a number")
+def _numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(map(_number, values))
 
 
-def _sane(value: float) -> bool:
-    return math.isfinite(value) and abs(value) < 1e30
+def _list(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(isinstance(v, kind) for v in values)
 
 
-def _numbers(values: Any, where: str, count: int) -> None:
-    if len(_of(values, list, where)) != count:
-        raise ValueError(f"{where} has {len(values)} numbers, not {count}")
-    for value in values:
-        _number(value, where)
-
-
-def _plain(table: dict[str, Any], where: str) -> None:
-    """Settings are single values."""
-    for name, value in table.items():
-        if not isinstance(value, (str, int, float, bool)) or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"{where}.{name} is not a single value")
+def _matrix(rows: Any, width: int) -> bool:
+    return isinstance(rows, list) and all(_numbers(row) and len(row) == width for row in rows)

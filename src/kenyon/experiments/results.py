@@ -177,8 +177,7 @@ class Result:
             raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
         try:
             body = FORMATS.read(body, path)
-            check_result(body)
-            return cls(
+            result = cls(
                 body["config"],
                 body["parameters"],
                 [Run(**_with_nan(run)) for run in body["runs"]],
@@ -186,8 +185,11 @@ class Result:
                 {int(seed): _restored(values) for seed, values in body.get("alone", {}).items()},
                 body.get("point", {}),
             )
+            check_result(result)
+            return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ResultsError(f"{path} is not a Kenyon result ({error!r}). Move it away to run anew.") from error
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            raise ResultsError(f"{path} is not a Kenyon result: {why}. Move it away to run anew.") from error
 
 
 def _summary_dict(summary: Summary | None) -> dict[str, Any] | None:
