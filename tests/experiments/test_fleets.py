@@ -297,6 +297,7 @@ def test_a_state_from_a_larger_device_is_split(tmp_path: Path, check: Any, monke
 def test_halves_that_are_interrupted_go_on(tmp_path: Path, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     full_device(monkeypatch, 3, (0, 1))
     monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(training, "REST", 0.0)
     with pytest.raises(Interrupted):
         digits(tmp_path, stop=stop_after(4), **GRID)
     counter = Counter()
