@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from kenyon.cli.progress import LINE_EVERY
+from kenyon.cli.progress import FleetBar
 from kenyon.cli.stopping import Terminated, stop_on_signals
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
@@ -70,7 +67,7 @@ def run_games_command(
         out=out,
     )
     told = Console(stderr=True)
-    with stop_on_signals(told, "update") as stopping, GamesBar(told) as progress:
+    with stop_on_signals(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
         except Interrupted:
@@ -149,75 +146,27 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
     )
 
 
-class GamesBar:
-    """Draws on standard error, so that standard output holds results alone."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.bars = Progress(
-            TextColumn("{task.description:<14}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[where]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self.bar: TaskID | None = None
-        self.name, self.told = "", time.monotonic()
-        self.begun, self.begun_at = time.monotonic(), 0
-        self.fallen: set[int] = set()
-
-    def __enter__(self) -> GamesBar:
-        if self.console.is_terminal:
-            self.bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bars.stop()
+class GamesBar(FleetBar):
+    """Of runs on games: also how fast they play, and how well."""
 
     def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None:
-        self.name, self.fallen = config.method, set()
-        self.begun, self.begun_at = time.monotonic(), _done(agents)
         who = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-        who += f", continuing at {100 * self.begun_at // _total(agents)}%" if self.begun_at else ""
-        if self.console.is_terminal:
-            self.bar = self.bars.add_task(self.name, total=_total(agents), completed=self.begun_at, where=who)
-        else:
-            self._line(f"{self.name}: {who}")
+        self.begins(config.method, who, _done(agents), _total(agents))
 
     def update_done(self, agents: Agents) -> None:
-        at, done, total = agents.position, _done(agents), _total(agents)
-        for run, place in enumerate(at.diverged):
-            if place is not None and run not in self.fallen:
-                self.fallen.add(run)
-                self._line(
-                    f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
-                    f"{agents.games[place[0]]}, update {place[1] + 1}."
-                )
-        seconds = time.monotonic() - self.begun
-        speed = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds) / seconds
+        at, done = agents.position, _done(agents)
+        for run, place in self.newly_fallen(at.diverged):
+            self.warn(
+                f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
+                f"{agents.games[place[0]]}, update {place[1] + 1}. {'The others go on.' if agents.live else ''}"
+            )
+        played = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds)
+        speed = played / max(self.begun.seconds, 1e-9)
         game = agents.games[min(at.phase, len(agents.games) - 1)]
-        where = f"{game} {at.epoch}/{agents.ppo.updates}, {speed:,.0f} steps/s{_recent(agents)}"
-        if self.console.is_terminal and self.bar is not None:
-            self.bars.update(self.bar, completed=done, where=where)
-        elif time.monotonic() - self.told > LINE_EVERY and done > self.begun_at:
-            left = seconds / (done - self.begun_at) * (total - done)
-            self._line(f"{self.name}: {where}, about {duration(left)} left")
+        self.goes_on(done, f"{game} {at.epoch}/{agents.ppo.updates}, {speed:,.0f} steps/s{_recent(agents)}")
 
     def fleet_ends(self, agents: Agents) -> None:
-        where = f"done in {duration(agents.position.seconds)}"
-        if self.console.is_terminal and self.bar is not None:
-            self.bars.update(self.bar, completed=_total(agents), where=where)
-            self.bar = None
-        else:
-            self._line(f"{self.name}: {where}")
-
-    def _line(self, text: str) -> None:
-        self.told = time.monotonic()
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.ends(f"done in {duration(agents.position.seconds)}")
 
 
 def _done(agents: Agents) -> int:
