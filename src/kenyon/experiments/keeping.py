@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,7 +20,6 @@ from kenyon.clock import Stopwatch
 from kenyon.data.reports import reporter
 from kenyon.errors import ResultsError
 from kenyon.experiments.states import before_path
-from kenyon.train import Trainer
 from kenyon.train.state import Position, save_state
 
 COPY_EVERY = 5.0  # seconds between copies in memory: what a sudden end may cost where epochs are short
@@ -30,10 +30,19 @@ SPEED = 5e8  # bytes a second, as long as nothing has been saved yet
 TWO_KEPT = 2**28
 
 
+class Fleet(Protocol):
+    """What is kept: images or games, a fleet has tensors and stands somewhere."""
+
+    @property
+    def position(self) -> Position: ...
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+
 class Keeper:
     """Keeps the states of one fleet at `path`."""
 
-    def __init__(self, trainer: Trainer, path: Path, identity: str, *, every: float, rest: float) -> None:
+    def __init__(self, trainer: Fleet, path: Path, identity: str, *, every: float, rest: float) -> None:
         """`every`: seconds between saves, and `rest` times as long as saving takes."""
         self.trainer, self.path, self.identity = trainer, path, identity
         self.every, self.rest = every, rest

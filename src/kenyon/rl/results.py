@@ -17,11 +17,12 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import FleetOrigin, compact, plain
+from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary
 from kenyon.rl.scores import Measured, measured, reference
 from kenyon.train.state import write_atomically
 
-FORMAT = 1
+FORMATS = Formats("result of games", 1)
 FILE = "scores.json"
 
 
@@ -108,7 +109,7 @@ class GameResult:
 
     def to_json(self) -> str:
         body = {
-            "format": FORMAT,
+            "format": FORMATS.present,
             "config": self.config,
             "parameters": self.parameters,
             "summary": self.summary(),
@@ -124,11 +125,7 @@ class GameResult:
     @classmethod
     def load(cls, path: Path) -> GameResult:
         try:
-            body = json.loads(path.read_text())
-            if body["format"] != FORMAT:
-                raise ResultsError(
-                    f"{path} has format {body['format']}; this version of Kenyon reads {FORMAT}. Update Kenyon."
-                )
+            body = FORMATS.read(json.loads(path.read_text()), path)
             runs = [GameRun(run["seed"], _restored(run["scores"]), run["diverged"]) for run in body["runs"]]
             origins = [GameOrigin(**fleet) for fleet in body["fleets"]]
             return cls(body["config"], body["parameters"], body["moments"], runs, origins)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.torch import save as to_bytes
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.harvest import origin_here
+from kenyon.experiments.keeping import Keeper
 from kenyon.experiments.runner import check_seeds
 from kenyon.experiments.states import State, read_state
 from kenyon.experiments.store import check_equal, check_writable, flatten, weights_path
@@ -25,8 +25,8 @@ from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.loop import Agents
 from kenyon.rl.results import FILE, GameOrigin, GameResult, GameRun
 from kenyon.threads import cpu_threads
-from kenyon.train import choose_device
-from kenyon.train.state import load_state, save_state, write_atomically
+from kenyon.train import Interrupted, choose_device
+from kenyon.train.state import load_state, write_atomically
 
 
 class GamesProgress(Protocol):
@@ -184,22 +184,22 @@ def _train(
     if begun is not None:
         resume(agents, begun, seeds)
     progress.fleet_starts(config, seeds, agents)
-    due = time.monotonic() + SAVE_EVERY
+    keeper = Keeper(agents, path, identity, every=SAVE_EVERY, rest=REST)
 
     def watch(agents: Agents) -> bool:
-        nonlocal due
-        progress.update_done(agents)
-        stopping, now = stop(), time.monotonic()
-        if stopping or now > due:
-            save_state(path, agents.tensors(), agents.position, identity)
-            due = time.monotonic() + max(SAVE_EVERY, REST * (time.monotonic() - now))
-        return stopping
+        with keeper.complete():
+            progress.update_done(agents)
+            stopping = stop()
+            keeper.epoch_done(now=stopping)
+            return stopping
 
-    with cpu_threads(1 if agents.net.small else None):
-        agents.run(watch)
-    progress.fleet_ends(agents)
-    _keep(agents, config, folder)
-    path.unlink(missing_ok=True)
+    with keeper.rescuing(unless=Interrupted):
+        with cpu_threads(1 if agents.net.small else None):
+            agents.run(watch)
+        with keeper.complete():
+            progress.fleet_ends(agents)
+            _keep(agents, config, folder)
+    keeper.remove()
 
 
 def _keep(agents: Agents, config: GamesConfig, folder: Path) -> None:
