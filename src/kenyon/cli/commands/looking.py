@@ -1,0 +1,113 @@
+"""Commands that look at what was trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from kenyon.cli.options import DataDir, Device, Json, Results
+
+
+def list_(
+    what: Annotated[str, typer.Argument(help="benchmarks or methods")] = "benchmarks",
+    json: Json = False,
+) -> None:
+    """List the benchmarks or the methods."""
+    from kenyon.cli.listing import list_command
+
+    list_command(what, as_json=json)
+
+
+def show(
+    path: Results = Path("results"),
+    json: Json = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")
+    ] = False,
+) -> None:
+    """Show saved results: the table, and for a single method its runs and settings."""
+    from kenyon.cli.show import show_command
+
+    show_command(path, as_json=json, as_markdown=markdown)
+
+
+def analyse(
+    path: Results = Path("results"),
+    what: Annotated[
+        str,
+        typer.Option(
+            "--what",
+            help="all, or some of pertask, diversity, expertise, discrepancy, flatness, change and gradcam.",
+        ),
+    ] = "all",
+    benchmark: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--benchmark", help="Only results of this benchmark; your own file.py for one of yours."),
+    ] = None,
+    method: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--method", "-m", help="Only these methods, or points of a grid as `kenyon show` names them."),
+    ] = None,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--set", help="Change how: ANALYSIS.NAME=VALUE, e.g. flatness.directions=5. May be repeated."),
+    ] = None,
+    device: Device = "auto",
+    data: DataDir = None,
+    json: Json = False,
+) -> None:
+    """Look behind the accuracies of saved results: diversity, discrepancy, flatness, Grad-CAM and more.
+
+    Writes METHOD/analysis/NAME.json with a picture beside each result, and BENCHMARK/analysis/NAME.json with methods
+    side by side. What is there is not measured again.
+    """
+    from kenyon.cli.analyse import analyse_command
+
+    analyse_command(
+        path=path,
+        benchmark=benchmark,
+        methods=method,
+        what=what,
+        data=data,
+        device=device,
+        settings=set_ or [],
+        as_json=json,
+    )
+
+
+def report(
+    path: Results = Path("results"),
+    out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("report.html"),
+    apart: Annotated[
+        bool, typer.Option("--apart", help="Label results of one method under different settings by what differs.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Make one HTML file of all results: tables, charts and the origin of every number. It opens offline.
+
+    Analyses beside a result, METHOD/analysis/NAME.json, are shown with it.
+    """
+    from kenyon.cli.report import report_command
+
+    report_command(path, out, apart=apart, as_json=json)
+
+
+def watch(
+    result: Annotated[Path, typer.Argument(help="The folder of a method's scores, OUT/SUITE/METHOD.")],
+    game: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--game", help="Which game; otherwise the last that was learned."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the run that plays.")] = 0,
+    out: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--out", help="The GIF to write; otherwise GAME-SEED.gif beside the scores."),
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="How much of the episode to show.")] = 60.0,
+) -> None:
+    """Watch a trained agent play: one episode as a GIF."""
+    from kenyon.cli.games import watch_command
+
+    watch_command(result, game=game, seed=seed, out=out, seconds=seconds)

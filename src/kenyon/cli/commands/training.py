@@ -1,0 +1,205 @@
+"""Commands that train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from kenyon.cli.options import DataDir, Device, Fleet, Json, Out
+
+
+def run(
+    benchmark: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(
+            help="A name of `kenyon list benchmarks`, or your own file.py. Several with commas.",
+            show_default="digits",
+        ),
+    ] = None,
+    method: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--method",
+            "-m",
+            help="One or several, with commas. See `kenyon list methods`.",
+            show_default="finetune,ewc,caf-ewc",
+        ),
+    ] = None,
+    seeds: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--seeds", help="How many (5 means 0 to 4), or which: 0,3,7 (a single one: 7,).", show_default="5"
+        ),
+    ] = None,
+    config: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--config",
+            help="A TOML file with benchmark, method, seeds and settings, such as the best.toml of `kenyon search`. "
+            "Options beside it win.",
+        ),
+    ] = None,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tasks", help="Only the first so many tasks of each run."),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--epochs", help="Epochs a task; otherwise as many as the benchmark has."),
+    ] = None,
+    games: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--games", help="Of a suite of games: which, in which order, with commas; otherwise all."),
+    ] = None,
+    steps: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--steps", help="Of a suite of games: steps a game, all copies together."),
+    ] = None,
+    device: Device = "auto",
+    data: DataDir = None,
+    out: Out = Path("results"),
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--set",
+            help="Change a setting: name=value, e.g. lambda_sp=5000. Several values, lambda_sp=1000,5000, make a "
+            "grid: every combination is trained, with all seeds. May be repeated.",
+        ),
+    ] = None,
+    learners: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--learners",
+            help="How many learners instead of 5, each as wide as the parameters of a single one allow: the same as "
+            "--set learners=3. Several values, 3,4,5, make a grid.",
+        ),
+    ] = None,
+    fleet: Fleet = None,
+    fwt: Annotated[
+        bool,
+        typer.Option(
+            "--fwt/--no-fwt",
+            help="Also learn every task from a random start, once per benchmark: forward transfer needs it.",
+        ),
+    ] = True,
+    keep_every_task: Annotated[
+        bool,
+        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
+    ] = False,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="PyTorch's deterministic algorithms: a GPU's numbers repeat bit for bit, and training is slower. "
+            "Those of a CPU always do.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train methods on a benchmark, and show, save and draw what they reached.
+
+    Run again, it continues what was interrupted and reports what is there. Results are in
+    OUT/BENCHMARK/METHOD/result.json; those of a grid in a folder a point, METHOD/lambda_sp=1000/result.json.
+    """
+    from kenyon.cli.run import run_command
+
+    run_command(
+        benchmark=benchmark,
+        methods=method,
+        seeds=seeds,
+        config=config,
+        tasks=tasks,
+        epochs=epochs,
+        device=device,
+        data=data,
+        out=out,
+        settings=set_ or [],
+        learners=learners,
+        fleet=fleet,
+        fwt=fwt,
+        keep_every=keep_every_task,
+        games=games,
+        steps=steps,
+        deterministic=deterministic,
+        as_json=json,
+    )
+
+
+def search(
+    benchmark: Annotated[str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py.")],
+    method: Annotated[str, typer.Option("--method", "-m", help="The method whose settings are chosen.")] = "caf-ewc",
+    protocol: Annotated[
+        str,
+        typer.Option(
+            "--protocol",
+            help="held-out: the whole sequence, other tasks, order and seed than reported runs have. short: 5 random "
+            "tasks, several times.",
+        ),
+    ] = "held-out",
+    folds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--folds", help="How many sequences; otherwise 1 held-out, or 3 short ones."),
+    ] = None,
+    share: Annotated[
+        float, typer.Option("--share", help="Part of the training data that is held out to score.")
+    ] = 0.2,
+    set_: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option(
+            "--set",
+            help="Values to choose from, lambda_sp=1000,5000, instead of the published ones; or a setting for all "
+            "points, width=4. May be repeated.",
+        ),
+    ] = None,
+    optuna: Annotated[
+        bool, typer.Option("--optuna", help="Draw points between the ends of the values instead of trying all.")
+    ] = False,
+    trials: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--trials", help="How many points Optuna draws; otherwise 32."),
+    ] = None,
+    together: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--together", help="How many of them at a time, which train together; otherwise 8."),
+    ] = None,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tasks", help="Only so many tasks of each sequence."),
+    ] = None,
+    epochs: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--epochs", help="Epochs a task in the search; no part of what it chooses."),
+    ] = None,
+    device: Device = "auto",
+    data: DataDir = None,
+    out: Out = Path("results"),
+    fleet: Fleet = None,
+    json: Json = False,
+) -> None:
+    """Choose a method's hyper-parameters, all points in one fleet, without looking at test data.
+
+    The choice is in OUT/search/BENCHMARK/METHOD/PROTOCOL/best.toml, for `kenyon run --config`, with a picture beside
+    it. Run again, it continues what was interrupted.
+    """
+    from kenyon.cli.search import search_command
+
+    search_command(
+        benchmark=benchmark,
+        method=method,
+        protocol=protocol,
+        folds=folds,
+        share=share,
+        settings=set_ or [],
+        optuna=optuna,
+        trials=trials,
+        together=together,
+        tasks=tasks,
+        epochs=epochs,
+        device=device,
+        data=data,
+        out=out,
+        fleet=fleet,
+        as_json=json,
+    )
