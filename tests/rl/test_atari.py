@@ -59,7 +59,7 @@ OVER: dict[int, Mapping[int, str]] = {3: {1: "time"}, 4: {0: "over"}, 5: {2: "ov
 
 
 def scripted(training: bool) -> list[tuple[list[float], list[bool], list[tuple[int, float]]]]:
-    games = AtariGames(Scripted(LIVES, REWARDS, OVER), np.arange(3), training)
+    games = AtariGames(Scripted(LIVES, REWARDS, OVER), "Boxing", 3, 0, training)
     games.reset()
     moments = [games.step(np.zeros(3, dtype=np.int32)) for _ in range(5)]  # type: ignore[arg-type]
     assert [int(m.observations[0, 0, 0, 0]) for m in moments] == [1, 2, 3, 4, 5]
@@ -92,7 +92,7 @@ def test_evaluation_gives_raw_rewards_of_whole_episodes() -> None:
 
 
 def test_a_reset_forgets_what_was_scored() -> None:
-    games = AtariGames(Scripted(LIVES, REWARDS, OVER), np.arange(3), True)
+    games = AtariGames(Scripted(LIVES, REWARDS, OVER), "Boxing", 3, 0, True)
     games.reset()
     games.step(np.zeros(3, dtype=np.int64))
     games.reset()
@@ -101,7 +101,7 @@ def test_a_reset_forgets_what_was_scored() -> None:
 
 def test_atari_cannot_be_saved() -> None:
     emulated = Scripted(LIVES, REWARDS, OVER)
-    games = AtariGames(emulated, np.arange(3), True)
+    games = AtariGames(emulated, "Boxing", 3, 0, True)
     assert games.save() is None  # type: ignore[func-returns-value]
     with pytest.raises(ConfigError, match="cannot go on from a saved moment"):
         games.load({})
@@ -237,6 +237,10 @@ def test_the_same_seed_plays_alike_on_any_number_of_threads(suite: str) -> None:
     plays = [play(games, 60) for games in (first, second, first)]
     assert np.array_equal(plays[0], plays[1]) and np.array_equal(plays[0], plays[2])
     assert np.array_equal(play(third, 60), plays[0][:, :2])  # copies know nothing of each other
+    played = find_suite(suite).make("DemonAttack", 3, 9, True)
+    play(played, 20)
+    played.reseed(1)
+    assert np.array_equal(play(played, 60), plays[0])  # like new ones with that seed
     other = atari.make("DemonAttack", 3, 1, True, sticky=atari.STICKY - sticky, threads=1)
     assert not np.array_equal(play(other, 60), plays[0])
 

@@ -163,6 +163,25 @@ def test_games_that_cannot_be_saved_begin_new_episodes(tmp_path: Path) -> None:
     assert len(set(seeds)) == len(seeds)  # other episodes than before
 
 
+def test_evaluations_play_the_same_games_again_with_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One game a run is made for all evaluations of it, each begins with a seed of its own, and all are closed."""
+    made: list[Toy] = []
+    begun: list[int] = []
+
+    def counted(game: str, count: int, seed: int, training: bool) -> Toy:
+        toy = make(game, count, seed, training)
+        if not training:
+            made.append(toy)
+            reset = toy.reset
+            monkeypatch.setattr(toy, "reset", lambda: begun.append(int(toy.state["seed"])) or reset())
+        return toy
+
+    a = agents("finetune", ["catch", "sort"], [3, 4], suite=replace(TOYS, make=counted))
+    a.run()
+    assert len(made) == 2 * 2 and all(toy.closed for toy in made)
+    assert len(begun) == len(set(begun)) == 2 * (2 * 1 + 2 * 2)  # runs x (evaluations x games seen)
+
+
 def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
     a = agents("caf-ewc", ["catch", "sort", "resort"], [3, 4, 5])
     theta = a.theta * torch.tensor([1.0, 3.0, 9.0]).view(3, 1)
@@ -180,7 +199,7 @@ def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
 
 
 def test_scores_are_those_of_whole_episodes_and_of_the_most_likely_action() -> None:
-    """A head that always says 1 is right whenever the cue wants 1; games are closed in the end."""
+    """A head that always says 1 is right whenever the cue wants 1."""
     a = agents("finetune", ["sort"], [0])
     a.theta.zero_()
     a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
@@ -192,7 +211,7 @@ def test_scores_are_those_of_whole_episodes_and_of_the_most_likely_action() -> N
     for _ in range(5):
         right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
         reference.step(torch.ones(6, dtype=torch.long).numpy())
-    assert torch.equal(found.float(), right) and toys[0][0].closed
+    assert torch.equal(found.float(), right)
     unfinished = greedy_scores(a.net, a.theta, [[Cues(6, 3, (0,) * CUES)]], [0], live=[0], longest=3)
     assert unfinished.isnan().all()
 

@@ -255,6 +255,16 @@ def test_the_same_seed_plays_alike_and_a_reset_begins_anew(name: str, seed: int)
 
 @settings(max_examples=15, deadline=None)
 @given(name=games, seed=seeds)
+def test_games_with_a_new_seed_play_like_new_ones(name: str, seed: int) -> None:
+    played, new = mini.make(name, 4, 1, False), mini.make(name, 4, seed, False)
+    random_play(played, 20, 1)
+    played.reseed(seed)
+    assert np.array_equal(played.reset(), new.reset())
+    assert all(map(same, random_play(played, 40, 0), random_play(new, 40, 0)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(name=games, seed=seeds)
 def test_copies_know_nothing_of_each_other(name: str, seed: int) -> None:
     """The first two of five copies play as two alone, whatever the others do."""
     few, many = mini.make(name, 2, seed, True), mini.make(name, 5, seed, True)

@@ -29,6 +29,9 @@ class Toy:
         self.state["made"] += 1
         return np.random.default_rng([int(self.state["seed"]), int(self.state["made"])])
 
+    def reseed(self, seed: int) -> None:
+        self.state["seed"] = np.array(seed)
+
     def reset(self) -> Pixels:
         self.state["made"] *= 0
         self.state |= {"score": np.zeros(self.count), "time": np.zeros(self.count, np.int64)}

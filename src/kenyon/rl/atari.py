@@ -101,10 +101,11 @@ class AtariGames:
 
     shape = SHAPE
 
-    def __init__(self, emulated: Any, seeds: npt.NDArray[np.int64], training: bool) -> None:
+    def __init__(self, emulated: Any, game: str, copies: int, seed: int, training: bool) -> None:
         """Over a vector environment as `emulators` makes it."""
-        self.emulated, self.seeds, self.training = emulated, seeds, training
-        self.count, self.actions = len(seeds), int(emulated.single_action_space.n)
+        self.emulated, self.game, self.training = emulated, game, training
+        self.count, self.actions = copies, int(emulated.single_action_space.n)
+        self.reseed(seed)
         self._score = np.zeros(self.count, dtype=np.float64)  # of the episode so far
         self._lives = np.zeros(self.count, dtype=np.int64)
 
@@ -113,6 +114,9 @@ class AtariGames:
         self._score = np.zeros(self.count, dtype=np.float64)
         self._lives = info["lives"]
         return observations
+
+    def reseed(self, seed: int) -> None:
+        self.seeds = seeds_of(self.game, self.count, seed)
 
     def step(self, actions: npt.NDArray[np.int64]) -> Moment:
         observations, raw, terminated, truncated, info = self.emulated.step(np.asarray(actions, dtype=np.int64))
@@ -168,7 +172,7 @@ class AtariScreen:
 
 def make(game: str, copies: int, seed: int, training: bool, *, sticky: float = 0.0, threads: int = 0) -> AtariGames:
     SUITE.check([game])
-    games = AtariGames(emulators(game, copies, sticky, threads), seeds_of(game, copies, seed), training)
+    games = AtariGames(emulators(game, copies, sticky, threads), game, copies, seed, training)
     if games.actions != GAMES[game][1]:
         raise ConfigError(
             f"This ale-py gives {games.actions} actions for {game}, not the published {GAMES[game][1]}."

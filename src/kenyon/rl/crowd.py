@@ -80,12 +80,16 @@ class Crowd:
             self.pixels[run] = torch.from_numpy(game.load(mine))
         self.show(slice(None))
 
-    def close(self) -> None:
+    def leave(self) -> None:
+        """End what is under way; the games stay open."""
         for moment in self.moments.values():
             if isinstance(moment, Future):
                 moment.exception()
         if self.pool:
             self.pool.shutdown()
+
+    def close(self) -> None:
+        self.leave()
         for some in self.games:
             for game in some:
                 game.close()

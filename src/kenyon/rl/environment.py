@@ -37,6 +37,9 @@ class Games(Protocol):
     def reset(self) -> Pixels:
         """Begin everywhere anew; the same seed begins alike."""
 
+    def reseed(self, seed: int) -> None:
+        """From the next `reset` on, play as if made with this seed: making games may take long."""
+
     def step(self, actions: npt.NDArray[np.int64]) -> Moment: ...
 
     def save(self) -> dict[str, npt.NDArray[np.generic]] | None:

@@ -28,7 +28,7 @@ def greedy_scores(
     """The raw score of the first episode of every copy, (R, G, E); all games of all runs are played at once.
 
     `games`: G games a run, of E copies each, with the given heads. Runs that are not live, and episodes that have not
-    ended after the `longest` number of steps, have no score (NaN).
+    ended after the `longest` number of steps, have no score (NaN). The games stay open.
     """
     R, G, E = len(games), len(heads), games[0][0].count
     crowd = Crowd(games, net.device, threads=not net.together)
@@ -58,7 +58,7 @@ def greedy_scores(
         for run in groups:
             _note(crowd, run, scores, over)
     finally:
-        crowd.close()
+        crowd.leave()
     return scores
 
 

@@ -72,6 +72,7 @@ class Agents:
             self.tracking = method.importance.track(self)
             self.hooks.append(self.tracking)
         self.crowd: Crowd | None = None  # the games being played, whose state is part of it where they can tell
+        self.halls: list[list[Games]] = [[] for _ in seeds]  # games of each run that evaluations play, kept open
 
         # Work space: rebuilt at will, never saved.
         self.rate, self.loss = torch.zeros(R, device=self.device), torch.zeros(R, device=self.device)
@@ -97,6 +98,7 @@ class Agents:
                 return self._run(watch)
             finally:
                 self._leave_game()
+                self._close_halls()
 
     def _run(self, watch: Watcher | None) -> Position:
         at = self.position
@@ -161,7 +163,7 @@ class Agents:
         self.captured.clear()
         self.present.copy_(torch.tensor([float(place is None) for place in at.diverged]))
         if self.crowd is None:
-            self.crowd = self._crowd([at.phase], self.ppo.copies, Purpose.GAMES, at.epoch, training=True)
+            self.crowd = self._crowd(Purpose.GAMES, at.epoch)
             self.crowd.begin()
 
     def _begin_game(self) -> None:
@@ -307,18 +309,28 @@ class Agents:
         at = self.position
         with self._timed("evaluate"):
             seen = range(at.phase + 1)
-            games = [
-                self._made(seed, seen, self.ppo.episodes, Purpose.EVALUATION, at.epoch, False) for seed in self.seeds
-            ]
-            scores = greedy_scores(self.net, self.theta, games, list(seen), live=self.live, longest=self.ppo.longest)
+            for seed, hall in zip(self.seeds, self.halls, strict=True):
+                for g in seen:
+                    words = (seed, g, Purpose.EVALUATION, at.epoch)
+                    if g < len(hall):
+                        hall[g].reseed(self._games_seed(*words))
+                    else:
+                        hall.append(self._made(*words, self.ppo.episodes, training=False))
+            halls, longest = self.halls, self.ppo.longest
+            scores = greedy_scores(self.net, self.theta, halls, list(seen), live=self.live, longest=longest)
             moment = [at.phase, at.epoch * self.ppo.samples]
             at.records.append({"moment": [moment] * len(self.seeds), "scores": scores.nanmean(-1).tolist()})
+
+    def _close_halls(self) -> None:
+        for hall in self.halls:
+            while hall:
+                hall.pop().close()
 
     # ------------------------------------------------------------------ importance
 
     def _measure(self, importance: GradientImportance) -> Tensor:
         """Importance of the weights for the game at hand, from fresh rollouts: (R, Pp). See `rl.importance`."""
-        at, ppo, size = self.position, self.ppo, self.net.layout.protected
+        ppo, size = self.ppo, self.net.layout.protected
         estimate, rollout = torch.zeros_like(self.anchor), self._new_rollout(ppo.importance_steps)
 
         def output_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
@@ -332,7 +344,7 @@ class Agents:
             estimate.add_(found.square() if importance.square else found.abs())
             rollout.step.add_(1)
 
-        self.crowd = self._crowd([at.phase], ppo.copies, Purpose.IMPORTANCE, 0, training=True)
+        self.crowd = self._crowd(Purpose.IMPORTANCE, 0)
         self.crowd.begin()
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
@@ -347,19 +359,19 @@ class Agents:
 
     # ------------------------------------------------------------------ what the parts above use
 
-    def _crowd(self, games: Sequence[int], copies: int, purpose: Purpose, number: int, *, training: bool) -> Crowd:
-        made = [self._made(seed, games, copies, purpose, number, training) for seed in self.seeds]
+    def _crowd(self, purpose: Purpose, number: int) -> Crowd:
+        """The game at hand, for every run, as training plays it."""
+        words = (self.position.phase, purpose, number, self.ppo.copies)
+        made = [[self._made(seed, *words, training=True)] for seed in self.seeds]
         return Crowd(made, self.device, threads=len(self.groups) > 1)
 
-    def _made(
-        self, seed: int, games: Sequence[int], copies: int, purpose: Purpose, number: int, training: bool
-    ) -> list[Games]:
-        """Games with seeds of their own; `number` tells the same game made at different times apart."""
-        phase = self.position.phase
-        return [
-            self.suite.make(self.games[g], copies, key(seed, purpose, phase, g, number) & SEEDS, training)
-            for g in games
-        ]
+    def _made(self, seed: int, game: int, purpose: Purpose, number: int, copies: int, *, training: bool) -> Games:
+        begins = self._games_seed(seed, game, purpose, number)
+        return self.suite.make(self.games[game], copies, begins, training)
+
+    def _games_seed(self, seed: int, game: int, purpose: Purpose, number: int) -> int:
+        """`number` tells the same game played at different times apart."""
+        return key(seed, purpose, self.position.phase, game, number) & SEEDS
 
     def _new_rollout(self, steps: int) -> Rollout:
         ppo, runs = self.ppo, len(self.seeds)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from kenyon.errors import ConfigError
 from kenyon.random import key
 from kenyon.rl.environment import Moment, Pixels, Suite, register
-from kenyon.rl.mini_rules import LAST, RULES, SIDE, Rules
+from kenyon.rl.mini_rules import LAST, RULES, SIDE
 
 ROUNDS = 4
 BEST = float(ROUNDS)  # of every game: no round is lost before it begins
@@ -31,11 +31,16 @@ class MiniGames:
 
     shape = SHAPE
 
-    def __init__(self, rules: Rules, keys: npt.NDArray[np.uint64]) -> None:
-        self.rules, self.keys = rules, keys
-        self.count, self.actions = len(keys), len(rules.moves)
-        self._moves = np.array(rules.moves)
+    def __init__(self, game: str, copies: int, seed: int) -> None:
+        self.game, self.rules = game, RULES[game]
+        self.count, self.actions = copies, len(self.rules.moves)
+        self._moves = np.array(self.rules.moves)
+        self.reseed(seed)
         self.reset()
+
+    def reseed(self, seed: int) -> None:
+        keys = [key(seed, crc32(self.game.encode()), copy) for copy in range(self.count)]
+        self.keys = np.array(keys, dtype=np.uint64)
 
     def reset(self) -> Pixels:
         N = self.count
@@ -109,8 +114,7 @@ class MiniGames:
 def make(game: str, copies: int, seed: int, training: bool) -> MiniGames:
     """Training and evaluation play alike: there are no lives and nothing to clip."""
     SUITE.check([game])
-    keys = [key(seed, crc32(game.encode()), copy) for copy in range(copies)]
-    return MiniGames(RULES[game], np.array(keys, dtype=np.uint64))
+    return MiniGames(game, copies, seed)
 
 
 SUITE = register(
