@@ -83,6 +83,14 @@ def test_list_and_show(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     assert json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]["ewc"]
 
 
+def test_show_tells_results_of_one_method_apart(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    words = ("run", "digits", "--method", "finetune", "--seeds", 1, "--tasks", 2, "--no-fwt")
+    for epochs in (1, 2):
+        assert kenyon(*words, "--epochs", epochs, "--out", tmp_path / str(epochs)).code == 0
+    shown = json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]
+    assert set(shown) == {"finetune[epochs=1]", "finetune[epochs=2]"}
+
+
 def test_learners_is_short_for_a_setting(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     words = ["run", "-m", "caf-ewc,icl-ewc,ewc", "--seeds", 1, *SMALL]
     said = kenyon(*words, "--learners", 3, "--out", tmp_path / "one")

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
+from kenyon.experiments.mixed import File, labels
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import result_files
@@ -59,16 +60,21 @@ def _has_images(path: Path) -> bool:
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:
-    """All results at or below a path: benchmark -> label -> result, points in the order of their values."""
-    found: dict[str, dict[str, Result]] = {}
-    results = sorted(
-        map(Result.load, result_files(path)), key=lambda r: (r.benchmark, r.method, list(r.point.items()))
-    )
+    """All results at or below a path: benchmark -> label -> result, points in the order of their values. Labels tell
+    apart what was made under different settings.
+    """
+    files = [File(name.as_posix(), Result.load(name), name) for name in result_files(path)]
+    files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
     # Runs that settings were chosen by are no results of a benchmark: shown only where there is nothing else.
-    for result in [r for r in results if "search" not in r.config] or results:
-        chosen_by = result.config.get("search")
-        title = f"{result.benchmark} ({chosen_by['name']} search)" if chosen_by else result.benchmark
-        found.setdefault(title, {})[result.label] = result
+    groups: dict[str, list[File]] = {}
+    for file in [f for f in files if "search" not in f.result.config] or files:
+        chosen_by = file.result.config.get("search")
+        title = file.result.benchmark + (f" ({chosen_by['name']} search)" if chosen_by else "")
+        groups.setdefault(title, []).append(file)
+    found: dict[str, dict[str, Result]] = {}
+    for title, some in groups.items():
+        named = {id(file): label for file, label in labels(some, apart=True)}
+        found[title] = {named[id(file)]: file.result for file in some}
     return found
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from kenyon.experiments.mixed import File, labels
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import result_files
 from kenyon.metrics import Summary
 from kenyon.report.markdown import ORDER
-from kenyon.report.page.mixed import File, labels
 from kenyon.report.tables import REFERENCES
 
 OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
