@@ -1,0 +1,43 @@
+"""What listens, what an undisturbed run gives, and a state after every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kenyon.data.reports import reporting_to
+from kenyon.experiments import training
+from tests.experiments.small import digits, numbers, weights
+from tests.nothing_lost.small import GIVEN
+
+
+class Notices:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        pass
+
+    def notice(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.fixture
+def notices() -> Iterator[list[str]]:
+    listener = Notices()
+    with reporting_to(listener):
+        yield listener.texts
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, bytes]]:
+    out = tmp_path_factory.mktemp("whole")
+    return numbers(digits(out, **GIVEN)["ewc"]), weights(out)
+
+
+@pytest.fixture
+def saving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state after every epoch."""
+    monkeypatch.setattr(training, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(training, "REST", 0.0)

@@ -1,0 +1,87 @@
+"""States that cannot be used: the one before serves, or training begins anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+
+from kenyon.experiments import keeping
+from kenyon.experiments.states import before_path
+from kenyon.train import Interrupted
+from kenyon.train.state import read_head, save_state
+from tests.experiments.small import Counter, digits, numbers, stop_after, weights
+from tests.nothing_lost.small import GIVEN, the_state
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def flip(path: Path) -> None:
+    """One bit of a weight."""
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 4
+    path.write_bytes(content)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def foreign(path: Path) -> None:
+    """A whole state with the same name and runs, of something else."""
+    head = read_head(path)
+    with safe_open(path, framework="pt") as file:
+        tensors = {"other": file.get_tensor("theta")}
+    at = keeping.Position.from_json(head["position"])
+    save_state(path, tensors, at, head["identity"])
+
+
+@pytest.mark.parametrize("spoil", [cut, flip, empty, foreign])
+@pytest.mark.usefixtures("saving")
+def test_the_state_before_serves(
+    spoil: Callable[[Path], None], tmp_path: Path, whole: Any, notices: list[str]
+) -> None:
+    with pytest.raises(Interrupted):
+        digits(tmp_path, stop=stop_after(4), **GIVEN)
+    path = the_state(tmp_path)
+    before, here = (read_head(p)["position"] for p in (before_path(path), path))
+    assert json.loads(before)["epoch"] < json.loads(here)["epoch"] or json.loads(before)["phase"] < 1
+    path.unlink() if spoil is empty else None  # the two may be one file under two names
+    spoil(path)
+    counter = Counter()
+    result = digits(tmp_path, progress=counter, **GIVEN)["ewc"]
+    assert (numbers(result), weights(tmp_path)) == whole
+    assert counter.fleets[-1][2] == 3  # of four epochs that had been saved
+    (notice,) = notices
+    assert str(path) in notice and f"{before_path(path).name} is used instead" in notice
+    assert [p.name for p in tmp_path.rglob("state-*")] == [f"{path.name}.damaged"]
+
+
+@pytest.mark.parametrize("spoil", [cut, flip, empty])
+def test_without_one_before_it_begins_anew(
+    spoil: Callable[[Path], None], tmp_path: Path, whole: Any, notices: list[str]
+) -> None:
+    for time_ in (1, 2):  # set aside twice: neither is lost
+        with pytest.raises(Interrupted):
+            digits(tmp_path, stop=stop_after(1), **GIVEN)
+        spoil(the_state(tmp_path))
+        if time_ == 1:
+            with pytest.raises(Interrupted):
+                digits(tmp_path, stop=stop_after(0), **GIVEN)
+            the_state(tmp_path).unlink()
+    assert (numbers(digits(tmp_path, **GIVEN)["ewc"]), weights(tmp_path)) == whole
+    assert len(notices) == 2 and all("begin anew" in notice for notice in notices)
+    assert len(list(tmp_path.rglob("state-*.damaged*"))) == 2
+
+
+def test_large_states_are_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saving: None) -> None:
+    monkeypatch.setattr(keeping, "TWO_KEPT", 0)
+    with pytest.raises(Interrupted):
+        digits(tmp_path, stop=stop_after(3), **GIVEN)
+    assert len(list(tmp_path.rglob("state-*"))) == 1

@@ -1,0 +1,58 @@
+"""A sudden end keeps the last complete epoch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kenyon.experiments import keeping
+from kenyon.train import Trainer
+from tests.experiments.small import Counter, digits, numbers, weights
+from tests.nothing_lost.small import GIVEN
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError])
+def test_a_sudden_end_keeps_the_last_complete_epoch(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any
+) -> None:
+    """Inside the fifth epoch, its weights changed already, long before a state would be saved."""
+    monkeypatch.setattr(keeping, "COPY_EVERY", 0.0)
+    monkeypatch.setattr(keeping, "COPY_REST", 0.0)
+    steps, step = [0], Trainer._step
+
+    def ends(trainer: Trainer) -> None:
+        steps[0] += (trainer.position.phase, trainer.position.epoch) == (1, 1)
+        step(trainer)
+        if steps[0] == 1:
+            raise error("no reason")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", ends)
+        with pytest.raises(error):
+            digits(tmp_path, **GIVEN)
+    counter = Counter()
+    assert (numbers(digits(tmp_path, progress=counter, **GIVEN)["ewc"]), weights(tmp_path)) == whole
+    assert counter.fleets[0][2] == 4
+
+
+def test_an_end_while_a_state_is_copied_or_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any) -> None:
+    """Between epochs the tensors themselves are the state."""
+    monkeypatch.setattr(keeping, "COPY_EVERY", 0.0)
+    monkeypatch.setattr(keeping, "COPY_REST", 0.0)
+    calls = [0]
+
+    def ends(position: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise KeyboardInterrupt
+        return position
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keeping, "deepcopy", ends)
+        with pytest.raises(KeyboardInterrupt):
+            digits(tmp_path, **GIVEN)
+    counter = Counter()
+    assert (numbers(digits(tmp_path, progress=counter, **GIVEN)["ewc"]), weights(tmp_path)) == whole
+    assert counter.fleets[0][2] == 3
