@@ -13,7 +13,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.weights import read_weights
 from kenyon.train import Interrupted
 from tests.experiments.small import Counter, digits, numbers, stop_after
-from tests.nothing_lost.small import GIVEN, the_state
+from tests.nothing_lost.small import FORMAT_1, GIVEN, the_state
 
 
 def test_results_and_states_of_an_older_version_are_read(tmp_path: Path) -> None:
@@ -28,9 +28,6 @@ def test_results_and_states_of_an_older_version_are_read(tmp_path: Path) -> None
     old = Result.load(FORMAT_1 / "result.json")
     assert numbers(result) == numbers(old)
     read_weights(FORMAT_1 / "weights-0.safetensors", old.config, 0)
-
-
-from tests.nothing_lost.small import FORMAT_1
 
 
 def test_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
