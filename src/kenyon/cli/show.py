@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -94,19 +95,31 @@ def _details(console: Console, result: Result) -> None:
     if not runs:
         return
     mean = result.accuracy.mean(0)
-    rows = {str(t + 1) if len(mean) > 1 else "all": row for t, row in enumerate(mean)}
-    console.print(_by_task(f"Accuracy % of task (column) after task (row), mean of {len(runs)} runs", rows, "{:.0f}"))
+    seen = _fitting(mean.shape[1], console.width)
+    after = [t for t in range(len(mean)) if len(mean) == 1 or t in seen]
+    rows = {str(t + 1) if len(mean) > 1 else "all": mean[t] for t in after}
+    left = f" (only {len(seen)} of {mean.shape[1]} tasks have room here)" if len(seen) < mean.shape[1] else ""
+    title = f"Accuracy % of task (column) after task (row), mean of {len(runs)} runs{left}"
+    console.print(_by_task(title, rows, seen, "{:.0f}"))
     if result.config["architecture"]["learners"] > 1:
         own = {f"learner {k + 1}": column for k, column in enumerate(result.expertise[0].T)}
-        title = f"Expertise of the learners in the end, seed {runs[0].seed}: accuracy minus the learners' mean"
-        console.print(_by_task(title, own, "{:+.0f}"))
+        title = f"Expertise of the learners in the end, seed {runs[0].seed}: accuracy minus the learners' mean{left}"
+        console.print(_by_task(title, own, seen, "{:+.0f}"))
 
 
-def _by_task(title: str, rows: dict[str, Array], form: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for t in range(len(next(iter(rows.values())))):
-        table.add_column(str(t + 1), justify="right")
+def _fitting(tasks: int, width: int) -> list[int]:
+    """As many tasks as have room side by side, evenly spaced, the first and the last among them."""
+    room = max(2, (width - 14) // 5)  # columns of four characters beside the names of rows
+    if tasks <= room:
+        return list(range(tasks))
+    return sorted({round(i * (tasks - 1) / (room - 1)) for i in range(room)})
+
+
+def _by_task(title: str, rows: dict[str, Array], tasks: list[int], form: str) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    for t in tasks:
+        table.add_column(str(t + 1), justify="right", min_width=3)
     for name, row in rows.items():
-        table.add_row(name, *(form.format(value) for value in row))
+        table.add_row(name, *(form.format(row[t]) for t in tasks))
     return table
