@@ -68,6 +68,7 @@ ALLOWED = {
     "penalties": BASE | {"nets", "predictions"},
     "mechanisms": BASE | PARTS - {"mechanisms"},
     "methods": BASE | PARTS,
+    "tools": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
