@@ -124,28 +124,30 @@ def af1_and_afs(form: str) -> Case:
     def own(model: Collaborative) -> Own:
         forgetting = AF1(model, strength=0.03, adaptive=True, exclude="heads")
         learning = AFS(3, strength=0.4, adaptive=True, form=form)  # type: ignore[arg-type]
-        return Own(model, protected(model, "ewc", 10000.0), af1=forgetting, afs=learning)
+        return Own(model, protected(model, "ewc", 1e4), af1=forgetting, afs=learning)
 
     divergence = Divergence(0.4, True, form)  # type: ignore[arg-type]
-    penalties = (StabilityProtection(10000.0), ActiveForgetting1(0.03, True), divergence)
+    penalties = (StabilityProtection(1e4), ActiveForgetting1(0.03, True), divergence)
     return Case(Method(fisher_published(), penalties, multi=True), 3, own)
 
 
 CASES = {
     "ewc": Case(
-        Method(fisher_published(), (StabilityProtection(10000.0),)), 1, lambda m: Own(m, protected(m, "ewc", 10000.0))
+        Method(fisher_published(), (StabilityProtection(1e4),)), 1, lambda m: Own(m, protected(m, "ewc", 1e4))
     ),
     "ewc-exact": Case(
         Method(fisher_exact(), (StabilityProtection(1000.0),)), 2, lambda m: Own(m, protected(m, "ewc-exact", 1000.0))
     ),
     "mas": Case(Method(mas(), (StabilityProtection(50.0),)), 2, lambda m: Own(m, protected(m, "mas", 50.0))),
-    "si": Case(Method(si(), (StabilityProtection(100.0, factor=1.0),)), 2, lambda m: Own(m, protected(m, "si", 100.0))),
+    "si": Case(
+        Method(si(), (StabilityProtection(100.0, factor=1.0),)), 2, lambda m: Own(m, protected(m, "si", 100.0))
+    ),
     "uniform": Case(
-        Method(fisher_published(), (StabilityProtection(10000.0), ActiveForgetting1(0.03), Divergence(0.4)), multi=True),
+        Method(fisher_published(), (StabilityProtection(1e4), ActiveForgetting1(0.03), Divergence(0.4)), multi=True),
         3,
         lambda m: Own(
             m,
-            protected(m, "ewc", 10000.0),
+            protected(m, "ewc", 1e4),
             af1=AF1(m, strength=0.03, exclude="heads"),
             afs=AFS(3, strength=0.4),
         ),
@@ -155,11 +157,11 @@ CASES = {
     "af2": Case(
         Method(
             fisher_published(),
-            (StabilityProtection(10000.0), ActiveForgetting2(10000.0)),
+            (StabilityProtection(1e4), ActiveForgetting2(1e4)),
             mechanisms=(ExpandedNetwork(),),
         ),
         1,
-        lambda m: Own(m, protected(m, "ewc", 10000.0), af2=AF2(m, strength=10000.0, exclude="heads")),
+        lambda m: Own(m, protected(m, "ewc", 1e4), af2=AF2(m, strength=1e4, exclude="heads")),
     ),
 }
 

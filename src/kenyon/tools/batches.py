@@ -30,8 +30,8 @@ def inputs_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     return logits, batch[1]
 
 
-def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[tuple[Any, int]]:
-    """The samples of a loader in their order, in batches of `size` but for the last, and how many each has."""
+def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[Any]:
+    """The samples of a loader in their order, in batches of `size` but for the last."""
     kept: Any = None
     for batch in loader:
         batch = _each(lambda part: part.to(device), batch)
@@ -39,10 +39,10 @@ def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[tu
         samples = _length(kept)
         cuts = range(0, samples - samples % size, size)
         for start in cuts:
-            yield _cut(kept, start, start + size), size
+            yield _cut(kept, start, start + size)
         kept = _cut(kept, len(cuts) * size, samples) if samples % size else None
     if kept is not None:
-        yield kept, _length(kept)
+        yield kept
 
 
 def _each(change: Callable[..., Any], *trees: Any) -> Any:

@@ -36,14 +36,15 @@ def measured(
     found = {name: torch.zeros_like(p, dtype=precise(p)) for name, p in parameters.items()}
     samples, device = 0, next(iter(moving.values())).device
     with torch.enable_grad(), _in_mode(model, dropout=importance.dropout):
-        for batch, count in recut(loader, importance.batch, device):
+        for batch in recut(loader, importance.batch, device):
             logits, labels = predict(model, batch)
-            value = importance.objective(logits.to(precise(logits)), labels, torch.ones(count, device=device))
-            if value.numel() != 1:
+            if logits.ndim != 2 or len(labels) != len(logits):
                 raise ConfigError(
-                    f"{importance.name} is measured on logits (samples, classes) and labels (samples,), not on "
+                    f"Importance is measured on logits (samples, classes) and labels (samples,), not on "
                     f"{tuple(logits.shape)} and {tuple(labels.shape)}. Flatten them in predict=..."
                 )
+            count = len(logits)
+            value = importance.objective(logits.to(precise(logits)), labels, torch.ones(count, device=device))
             gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
             for name, gradient in zip(moving, gradients, strict=True):
                 if gradient is not None:
