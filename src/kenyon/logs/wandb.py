@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from typing import Any
 
 from kenyon.errors import ConfigError
@@ -23,7 +24,7 @@ class WeightsAndBiases:
 
         remembered = run.out / "wandb" / run.path.with_name(f"{run.path.name}.id")
         known = remembered.is_file() and not run.anew
-        identity = remembered.read_text() if known else wandb.util.generate_id()
+        identity = remembered.read_text() if known else secrets.token_hex(8)
         if not known:
             write_atomically(remembered, identity.encode())
         self.run: Any = wandb.init(
