@@ -28,7 +28,8 @@ class Path:
         before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
 
         def before_step(*_: Any) -> None:
-            mine = {id(p) for group in optimiser.param_groups for p in group["params"] if p.grad is not None}
+            # Without a look at the gradients: a step with a closure computes them only now.
+            mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
             before.clear()
             before.update({n: p.detach().clone() for n, p in self.chosen.named().items() if id(p) in mine})
 
@@ -40,7 +41,8 @@ class Path:
             skipped: Tensor | None = getattr(optimiser, "found_inf", None)
             for name, weights in before.items():
                 gradient = parameters[name].grad
-                assert gradient is not None
+                if gradient is None:
+                    continue
                 if skipped is not None:
                     gradient = gradient.masked_fill(skipped > 0, 0.0)
                 into = self.path[name]
