@@ -66,7 +66,9 @@ def made_trainer(callback: Any, **more: Any) -> Any:
     return Trainer(max_epochs=2, callbacks=[callback], **quiet, enable_checkpointing=False, **more)
 
 
-def plainly(importance: str, strength: float, accumulate: int = 1) -> tuple[nn.Module, Protection]:
+def plainly(
+    importance: str, strength: float, accumulate: int = 1, halves: bool = False
+) -> tuple[nn.Module, Protection]:
     """The same training, written out."""
     model = classifier()
     protection = Protection(model, importance, strength=strength, exclude="head")
@@ -75,7 +77,9 @@ def plainly(importance: str, strength: float, accumulate: int = 1) -> tuple[nn.M
         protection.track(optimiser)
         for _ in range(2):
             for number, (x, y) in enumerate(loader):
-                ((F.cross_entropy(model(x), y) + protection()) / accumulate).backward()
+                with torch.autocast("cpu", torch.float16, enabled=halves):
+                    loss = F.cross_entropy(model(x), y)
+                ((loss + protection()) / accumulate).backward()
                 if (number + 1) % accumulate == 0:
                     optimiser.step()
                     optimiser.zero_grad()
@@ -107,6 +111,22 @@ def test_the_same_as_a_plain_loop(importance: str, strength: float, accumulate: 
     assert_same(module, callback, plainly(importance, strength, accumulate))
     free = plainly(importance, 0.0, accumulate)[0]
     assert not torch.allclose(module.net.body[0].weight, free.body[0].weight, rtol=1e-2)  # type: ignore[index, union-attr]
+
+
+def test_a_loss_that_is_scaled() -> None:
+    """Mixed precision with a scaler: the penalty is scaled with the loss."""
+    module = made_module()
+    from lightning.pytorch.plugins.precision import MixedPrecision
+
+    from kenyon.tools.lightning import ProtectionCallback
+
+    callback = ProtectionCallback("ewc", strength=500.0, exclude="net.head")
+    for loader in loaders():
+        scaler = torch.amp.GradScaler("cpu", init_scale=128.0)
+        made_trainer(callback, plugins=[MixedPrecision("16-mixed", "cpu", scaler=scaler)]).fit(module, loader)
+    model, _ = plainly("ewc", 500.0, halves=True)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(module.net.get_parameter(name), parameter, rtol=0, atol=2e-3)
 
 
 def test_a_checkpoint_of_lightning_carries_it(tmp_path: Path) -> None:
