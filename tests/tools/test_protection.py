@@ -156,6 +156,16 @@ def test_value_and_gradient_of_the_penalty(seed: int, strength: float) -> None:
     assert penalty.item() >= 0
 
 
+def test_the_penalty_has_second_derivatives() -> None:
+    """strength * importance on the diagonal, for those who go back through gradients."""
+    model = scale(0.0)
+    protection = Protection(model, "ewc-exact", strength=10.0)
+    protection.consolidate([(torch.tensor([[2.0], [4.0]]), torch.tensor([0, 1]))])
+    (first,) = torch.autograd.grad(protection(), model.w, create_graph=True)  # type: ignore[arg-type]
+    (second,) = torch.autograd.grad(first, model.w)  # type: ignore[arg-type]
+    assert second.item() == 25.0
+
+
 # ---------------------------------------------------------------------- what measuring leaves alone
 
 

@@ -13,9 +13,9 @@ from kenyon.errors import ConfigError
 from kenyon.importance import GradientImportance, fisher_published
 from kenyon.strengths import check_strength
 from kenyon.tools.batches import Predict, inputs_and_labels
+from kenyon.tools.distance import distance
 from kenyon.tools.measuring import measured
 from kenyon.tools.parameters import Chosen, Excluded, check_shapes, like
-from kenyon.tools.protection import distance
 
 
 class AF2:

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.importance import GradientImportance, Merge, accumulated, fisher_exact, fisher_published, mas
-from kenyon.penalties import square_distance
 from kenyon.strengths import check_strength
 from kenyon.tools.batches import Predict, inputs_and_labels
+from kenyon.tools.distance import distance
 from kenyon.tools.measuring import check_finite, measured
 from kenyon.tools.parameters import Chosen, Excluded, like, precise
 from kenyon.tools.path import Path
@@ -130,15 +130,6 @@ class Protection:
         if self.path is not None:
             self.path.load_state_dict(state["along the way"])
         self.tasks, self.importance, self.anchor = state["tasks"], importance, anchor
-
-
-def distance(parameters: dict[str, nn.Parameter], target: dict[str, Tensor], importance: dict[str, Tensor]) -> Tensor:
-    """sum_m importance_m (theta_m - target_m)^2 over all parameters."""
-    rows = [
-        square_distance(p.unsqueeze(0), target[name].unsqueeze(0), importance[name].unsqueeze(0))
-        for name, p in parameters.items()
-    ]
-    return torch.cat(rows).sum()
 
 
 def _definition(
