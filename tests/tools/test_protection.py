@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import io
+import pickle
 from typing import Any
 
 import pytest
@@ -274,6 +276,21 @@ def test_a_checkpoint_carries_it(name: str, tasks: int) -> None:
     for kind in ("importance", "anchor"):
         for parameter, tensor in getattr(protection, kind).items():
             torch.testing.assert_close(getattr(second, kind)[parameter], tensor, rtol=0, atol=0)
+
+
+def test_copies_are_their_own() -> None:
+    """Pickled or copied with the model, as programs that keep whole strategies do; optimisers are tracked anew."""
+    model = classifier()
+    protection = Protection(model, "si", strength=1.0)
+    protection.track(torch.optim.SGD(model.parameters(), 0.1))
+    for other in (pickle.loads(pickle.dumps(protection)), copy.deepcopy(protection)):
+        optimiser = torch.optim.SGD(other.chosen.model.parameters(), 0.1)
+        other.track(optimiser)
+        F.cross_entropy(other.chosen.model(vectors(9)[0]), vectors(9)[1]).backward()
+        optimiser.step()
+        other.consolidate()
+        assert other.tasks == 1 and protection.tasks == 0
+        assert not torch.equal(other.chosen.model.head.weight, model.head.weight)
 
 
 def test_a_state_is_a_copy() -> None:

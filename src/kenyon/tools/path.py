@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ class Path:
 
     def __init__(self, definition: PathImportance, chosen: Chosen) -> None:
         self.definition, self.chosen = definition, chosen
+        self.followed: WeakSet[torch.optim.Optimizer] = WeakSet()
         self.begin_task(chosen.named())
 
     def begin_task(self, parameters: dict[str, nn.Parameter]) -> None:
@@ -24,7 +26,18 @@ class Path:
         self.start = {name: p.detach().to(precise(p), copy=True) for name, p in parameters.items()}
         self.path = {name: torch.zeros_like(start) for name, start in self.start.items()}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles follow nothing: an optimiser's hooks are no part of those."""
+        return {name: value for name, value in self.__dict__.items() if name != "followed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, followed=WeakSet())
+
     def follow(self, optimiser: torch.optim.Optimizer) -> None:
+        """From its next step on; asked twice, once."""
+        if optimiser in self.followed:
+            return
+        self.followed.add(optimiser)
         before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
 
         def before_step(*_: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +59,6 @@ class Protection:
         self.importance: dict[str, Tensor] = {}  # by the parameter's name; none before the first consolidation
         self.anchor: dict[str, Tensor] = {}
         self.path: Path | None = None
-        self.tracked: WeakSet[torch.optim.Optimizer] = WeakSet()
         if isinstance(self.definition, PathImportance):
             self.path = Path(self.definition, self.chosen)
 
@@ -79,9 +77,7 @@ class Protection:
         for optimiser in optimisers:
             if not isinstance(optimiser, torch.optim.Optimizer):
                 raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimiser).__name__}.")
-            if optimiser not in self.tracked:
-                self.tracked.add(optimiser)
-                self.path.follow(optimiser)
+            self.path.follow(optimiser)
 
     def consolidate(self, loader: Iterable[Any] | None = None, predict: Predict = inputs_and_labels) -> None:
         """A task has been learned: weigh the weights on its training data, and hold them where they are.
