@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ def test_blocks_run(number: int, said: dict[str, Any]) -> None:
         if importlib.util.find_spec(extra) is None:
             pytest.skip(f"{extra} is not installed")
     exec(BLOCKS[number], said)
+
+
+@pytest.mark.parametrize("method", ["finetune", "si", "ewc", "caf-ewc"])
+def test_the_example_runs(method: str) -> None:
+    example = runpy.run_path(str(PAGE.parents[1] / "examples" / "own_loop.py"))
+    example["run"].__globals__["EPOCHS"] = 2
+    assert 50 < example["run"](method, 0) <= 100
 
 
 def test_the_page_shows_both_programs() -> None:
