@@ -68,7 +68,7 @@ ALLOWED = {
     "penalties": BASE | {"nets", "predictions"},
     "mechanisms": BASE | PARTS - {"mechanisms"},
     "methods": BASE | PARTS,
-    "logs": BASE,
+    "logs": {"errors", "files"},
     "tools": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train", "logs"},

@@ -13,8 +13,7 @@ import pytest
 
 from kenyon.errors import ConfigError
 from kenyon.experiments.runner import execute, plan
-from kenyon.logs import LoggedRun, choice
-from kenyon.logs.log import Moment
+from kenyon.logs import LoggedRun, Moment, choice
 from kenyon.metrics import average_curve
 from kenyon.train import Interrupted
 from tests.experiments.small import SMALL, stop_after, strengths_of

@@ -135,6 +135,7 @@ def test_a_model_that_changed(change: Callable[[nn.Module], None], said: str) ->
 
 def test_what_is_excluded_may_change() -> None:
     model = learners(2, tasks=1)
+    Protection(learners(2, tasks=0), strength=1.0, exclude="heads")  # none yet
     protection, forgetting = (
         Protection(model, strength=1.0, exclude="heads"),
         AF1(model, strength=1.0, exclude="heads"),

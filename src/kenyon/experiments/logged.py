@@ -11,8 +11,7 @@ import torch
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.store import PointFolder
-from kenyon.logs import Log, LoggedRun, open_log
-from kenyon.logs.log import Moment
+from kenyon.logs import Log, LoggedRun, Moment, open_log
 from kenyon.train import Trainer
 
 
@@ -39,7 +38,8 @@ class Logged:
     def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
         self.progress.fleet_starts(cells, done, total)
         self.tested, self.summed = 0, None
-        self.logs = [open_log(self.name, _described(cell, self.out, anew=done == 0)) for cell in cells]
+        for cell in cells:
+            self.logs.append(open_log(self.name, _described(cell, self.out, anew=done == 0)))
 
     def epoch_done(self, trainer: Trainer) -> None:
         self.progress.epoch_done(trainer)

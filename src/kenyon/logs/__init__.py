@@ -5,6 +5,6 @@ on from a state continues its log, and what the state before knew is there once.
 """
 
 from kenyon.logs.choice import check_log, open_log
-from kenyon.logs.log import Log, LoggedRun
+from kenyon.logs.log import Log, LoggedRun, Moment
 
-__all__ = ["Log", "LoggedRun", "check_log", "open_log"]
+__all__ = ["Log", "LoggedRun", "Moment", "check_log", "open_log"]

@@ -1,6 +1,4 @@
-"""The parts of the method as plain losses, for models and training loops of one's own.
-
-from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
+"""Stability protection and active forgetting as plain losses, for models and training loops of one's own.
 
 `kenyon.tools.lightning` and `kenyon.tools.avalanche` put them into those programs' training.
 """

@@ -6,14 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 
 from kenyon.errors import ConfigError
-
-
-def processes() -> int:
-    """How many processes train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+from kenyon.tools.processes import of_first, processes, summed
 
 
 class Learned(nn.Module):
@@ -42,7 +37,7 @@ class Learned(nn.Module):
         if self.learned is not None:
             self.learned.normal_()
             if processes() > 1:
-                dist.broadcast(self.learned, 0)
+                self.learned.copy_(of_first(self.learned))
 
     def averaged(self) -> Tensor | None:
         """What is learned, with a gradient that is the mean of all processes'."""
@@ -67,6 +62,4 @@ class _Averaged(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        total = gradient.clone()
-        dist.all_reduce(total)
-        return total / processes()
+        return summed(gradient) / processes()

@@ -8,14 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch import distributed as dist
 from torch.nn.modules.batchnorm import _NormBase
 
 from kenyon.errors import ConfigError, DataError
 from kenyon.importance import GradientImportance
 from kenyon.tools.batches import Predict, recut
-from kenyon.tools.learned import processes
 from kenyon.tools.parameters import precise
+from kenyon.tools.processes import processes, summed
 
 
 def measured(
@@ -43,14 +42,16 @@ def measured(
                     f"Importance is measured on logits (samples, classes) and labels (samples,), not on "
                     f"{tuple(logits.shape)} and {tuple(labels.shape)}. Flatten them in predict=..."
                 )
-            count = len(logits)
-            value = importance.objective(logits.to(precise(logits)), labels, torch.ones(count, device=device))
+            valid = torch.ones(len(logits), device=logits.device)
+            value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
             gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
             for name, gradient in zip(moving, gradients, strict=True):
                 if gradient is not None:
                     found[name].add_(importance.reduce(gradient.to(found[name].dtype)))
-            samples += count
-    samples = _over_processes(found, samples, device)
+            samples += len(logits)
+    if processes() > 1:
+        found = {name: summed(tensor) for name, tensor in found.items()}
+        samples = int(summed(torch.tensor(samples)))
     if samples == 0:
         raise DataError(
             "The loader gave no samples to measure importance on. A generator that training has used up is empty: "
@@ -84,14 +85,3 @@ def _in_mode(model: nn.Module, *, dropout: bool) -> Iterator[None]:
     finally:
         for module, training in before:
             module.training = training
-
-
-def _over_processes(found: dict[str, Tensor], samples: int, device: torch.device) -> int:
-    """Sums over all processes that train together, in place."""
-    if processes() == 1:
-        return samples
-    for tensor in found.values():
-        dist.all_reduce(tensor)
-    total = torch.tensor(samples, device=device)
-    dist.all_reduce(total)
-    return int(total)

@@ -57,7 +57,7 @@ class Chosen:
         others = {id(p) for module in (*self._modules(), *own) for p in module.parameters()}
         names = [name for name in self.exclude if isinstance(name, str)]
         everything = dict(self.model.named_parameters())
-        known = {prefix for name in everything for prefix in _prefixes(name)}
+        known = {*everything, *(name for name, _ in self.model.named_modules() if name)}
         for name in names:
             if name not in known:
                 raise unknown(f"module or parameter of {type(self.model).__name__}", name, known)

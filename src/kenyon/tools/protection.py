@@ -83,7 +83,7 @@ class Protection:
         """A task has been learned: weigh the weights on its training data, and hold them where they are.
 
         `predict` gives logits and labels of a batch, where the loader's batches are not (inputs, labels) or the model
-        needs more than the inputs. si takes no loader.
+        needs more than the inputs. si needs no loader.
         """
         parameters = self.chosen.named()
         if self.path is not None:
