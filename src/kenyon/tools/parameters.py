@@ -64,7 +64,7 @@ class Chosen:
         return {
             name: parameter
             for name, parameter in everything.items()
-            if id(parameter) not in others and parameter.is_floating_point() and not known_by(name, names)
+            if id(parameter) not in others and parameter.is_floating_point() and not _inside(name, names)
         }
 
     def _modules(self) -> list[nn.Module]:
@@ -73,8 +73,8 @@ class Chosen:
         for module in modules:
             if id(module) not in inside:
                 raise ConfigError(
-                    f"A {type(module).__name__} is excluded that is no part of the model. Exclude a module of it, or "
-                    "a name."
+                    f"A {type(module).__name__} is excluded that is no part of the model. Exclude by its name what "
+                    "is replaced or made later."
                 )
         return modules
 
@@ -108,11 +108,6 @@ def precise(parameter: Tensor) -> torch.dtype:
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
-def known_by(name: str, names: Sequence[str]) -> bool:
+def _inside(name: str, names: Sequence[str]) -> bool:
     """Whether a parameter's name, or that of a module it is in, is among `names`."""
-    return any(prefix in names for prefix in _prefixes(name))
-
-
-def _prefixes(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[: i + 1]) for i in range(len(parts))]
+    return any(name == other or name.startswith(f"{other}.") for other in names)

@@ -107,8 +107,8 @@ class Protection:
     def state_dict(self) -> dict[str, Any]:
         """Everything but the settings, for the checkpoint of the loop around it."""
         tensors = {"importance": dict(self.importance), "anchor": dict(self.anchor)}
-        along = {} if self.path is None else {"along the way": self.path.state_dict()}
-        return {"definition": self.definition.name, "tasks": self.tasks, **tensors, **along}
+        path = {} if self.path is None else {"path": self.path.state_dict()}
+        return {"definition": self.definition.name, "tasks": self.tasks, **tensors, **path}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave. The settings and the model's parameters must be those of then."""
@@ -124,7 +124,7 @@ class Protection:
             for kind in ("importance", "anchor")
         )
         if self.path is not None:
-            self.path.load_state_dict(state["along the way"])
+            self.path.load_state_dict(state["path"])
         self.tasks, self.importance, self.anchor = state["tasks"], importance, anchor
 
 
