@@ -211,4 +211,18 @@ def test_weights_and_biases_has_each_number_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "wandb", pieces)  # type: ignore[arg-type]
     sessions(tmp_path / "pieces", "wandb")
     assert list(pieces.rows.values()) == list(whole.rows.values())
+    assert not list((tmp_path / "pieces").rglob("seed-*.json"))  # finished: the next one is another
     assert [asked["id"] for asked in pieces.asked] == list(pieces.rows) * 3 and pieces.exits == [1] * 4 + [0] * 2
+
+
+def test_begun_anew_with_weights_and_biases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before a state was saved, the same run goes on there; another configuration is another run."""
+    site = Site()
+    monkeypatch.setitem(sys.modules, "wandb", site)  # type: ignore[arg-type]
+    for more in ({}, {}, {"width": 3}):
+        with pytest.raises(Interrupted):
+            train(tmp_path, "wandb", stop=stop_after(1), **more)
+        shutil.rmtree(tmp_path / "digits")
+    first, second, third = (asked["id"] for asked in site.asked[::2])
+    assert first == second != third
+    assert list(site.rows[first]) == [2, 4] and list(site.rows[third]) == [2, 4]

@@ -21,7 +21,7 @@ class LoggedRun:
     name: str
     group: str  # what it shares with the same configuration's other seeds
     config: dict[str, Any]
-    anew: bool  # it starts at its beginning: what an older log says is of another training
+    anew: bool  # it starts at its beginning, whatever an older log says
 
 
 class Log(Protocol):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ConfigError
@@ -22,14 +24,11 @@ class WeightsAndBiases:
     def __init__(self, run: LoggedRun) -> None:
         import wandb
 
-        remembered = run.out / "wandb" / run.path.with_name(f"{run.path.name}.id")
-        known = remembered.is_file() and not run.anew
-        identity = remembered.read_text() if known else secrets.token_hex(8)
-        if not known:
-            write_atomically(remembered, identity.encode())
+        # Its identity there, kept as long as it is unfinished.
+        self.unfinished = run.out / "wandb" / run.path.with_name(f"{run.path.name}.json")
         self.run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "kenyon"),
-            id=identity,
+            id=_identity(self.unfinished, run.config),
             name=run.name,
             group=run.group,
             config=run.config,
@@ -46,3 +45,17 @@ class WeightsAndBiases:
 
     def close(self, *, finished: bool) -> None:
         self.run.finish(exit_code=0 if finished else 1)
+        if finished:
+            self.unfinished.unlink(missing_ok=True)
+
+
+def _identity(path: Path, config: dict[str, Any]) -> str:
+    """That of the same run, begun before, or a new one."""
+    mine = json.loads(json.dumps(config))
+    if path.is_file():
+        before = json.loads(path.read_text())
+        if before["config"] == mine:
+            return str(before["id"])
+    new = secrets.token_hex(8)
+    write_atomically(path, json.dumps({"id": new, "config": mine}).encode())
+    return new
