@@ -63,7 +63,7 @@ class GradientImportance:
     penalised: bool = False  # the gradient is that of the objective and of the penalties on weights
 
     def __post_init__(self) -> None:
-        _check(self.accumulate)
+        check_merge(self.accumulate)
 
     def reduce(self, gradient: Tensor) -> Tensor:
         return (gradient.square() if self.square else gradient.abs()) * self.numerator
@@ -95,7 +95,7 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
 
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
-    _check(how)
+    check_merge(how)
     if isinstance(how, float):
         return how * old + new
     if how == "sum":
@@ -103,7 +103,7 @@ def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tens
     return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
 
 
-def _check(how: Merge) -> None:
+def check_merge(how: Merge) -> None:
     if isinstance(how, float):
         if not 0 <= how <= 1:
             raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")

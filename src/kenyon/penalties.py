@@ -35,8 +35,10 @@ __all__ = [
     "StabilityProtection",
     "Strength",
     "Weights",
+    "square_distance",
     "square_sums",
     "strength_of",
+    "weighed",
 ]
 
 
@@ -70,8 +72,8 @@ class StabilityProtection:
         return {}
 
     def value(self, w: Weights) -> Tensor:
-        change = w.theta[:, : w.net.layout.protected] - w.anchor
-        return self.strength * self.factor * _sums(w.importance * change.square(), 1)
+        distance = square_distance(w.theta[:, : w.net.layout.protected], w.anchor, w.importance)
+        return self.strength * self.factor * distance
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         return [Pull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
@@ -98,7 +100,7 @@ class ActiveForgetting1:
         views = w.net.layout.views(w.theta)
         norms = _square_sums(w.net, views)  # (R, L, K)
         if self.adaptive:
-            norms = w.net.learners * torch.softmax(views["af1"], dim=-1) * norms
+            norms = weighed(norms, views["af1"])
         head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in w.net.head_names)
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
 
@@ -137,8 +139,8 @@ class ActiveForgetting2:
     def value(self, w: Weights) -> Tensor:
         assert w.expanded is not None and w.expanded_importance is not None
         protected = w.net.layout.protected
-        change = w.theta[:, :protected] - w.expanded[:, :protected]
-        return self.strength * 0.5 * _sums(w.expanded_importance * change.square(), 1)
+        target = w.expanded[:, :protected]
+        return self.strength * 0.5 * square_distance(w.theta[:, :protected], target, w.expanded_importance)
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         assert w.expanded is not None and w.expanded_importance is not None
@@ -148,6 +150,16 @@ class ActiveForgetting2:
 
 ParameterPenalty = StabilityProtection | ActiveForgetting1 | ActiveForgetting2
 Penalty = ParameterPenalty | PredictionPenalty
+
+
+def square_distance(theta: Tensor, target: Tensor, importance: Tensor) -> Tensor:
+    """sum_m importance_m (theta_m - target_m)^2 of every run: tensors (R, ...) give (R,)."""
+    return _sums(importance * (theta - target).square(), 1)
+
+
+def weighed(norms: Tensor, a: Tensor) -> Tensor:
+    """Sums of squares (..., L, K) with each tensor's learners weighed by K * softmax(a_l)."""
+    return norms.shape[-1] * torch.softmax(a, dim=-1) * norms
 
 
 def square_sums(net: Net, theta: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.hooks import Moving, Tracking
-from kenyon.importance import Accumulate, GradientImportance
+from kenyon.importance import Accumulate, GradientImportance, Merge, check_merge
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,17 @@ class PathImportance:
 
     name: str = "si"
     damping: float = 0.01
-    accumulate: Accumulate = "sum"
+    accumulate: Merge = "sum"
+
+    def __post_init__(self) -> None:
+        check_merge(self.accumulate)
 
     def track(self, work: Moving) -> Tracking:
-        return _Path(work, self.damping)
+        return _Path(work, self)
+
+    def weigh(self, path: Tensor, change: Tensor) -> Tensor:
+        """The importance of weights, from their path integral and their change over the whole task."""
+        return path / (change.square() + self.damping)
 
 
 class _Steps(Tracking):
@@ -48,9 +55,9 @@ class _Steps(Tracking):
 
 
 class _Path(_Steps):
-    def __init__(self, work: Moving, damping: float) -> None:
+    def __init__(self, work: Moving, how: PathImportance) -> None:
         super().__init__(work)
-        self.damping = damping
+        self.how = how
         self.path = torch.zeros_like(work.anchor)  # (R, Pp)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -63,8 +70,7 @@ class _Path(_Steps):
         self.path.addcmul_(self.gradient, self.change, value=-1)
 
     def estimate(self) -> Tensor:
-        change = self._protected(self.work.theta) - self.work.anchor
-        return self.path / (change.square() + self.damping)
+        return self.how.weigh(self.path, self._protected(self.work.theta) - self.work.anchor)
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
         (("--method", "mas"), "mas needs lambda_sp"),
         (("--epochs", 3), "--epochs is for images"),
         (("--tasks", 3), "--tasks is for images"),
+        (("--log", "wandb"), "--log is for images"),
     ],
 )
 def test_what_is_wrong_is_told(

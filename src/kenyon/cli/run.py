@@ -52,6 +52,7 @@ def run_command(
     games: str | None = None,
     steps: int | None = None,
     deterministic: bool = False,
+    log: str | None = None,
 ) -> None:
     started = time.perf_counter()
     asked_for = [] if benchmark is None else _listed("benchmark", benchmark)
@@ -66,6 +67,7 @@ def run_command(
             "--fleet": fleet,
             "--keep-every-task": keep_every or None,
             "--deterministic": deterministic or None,
+            "--log": log,
         }
         _refuse(f"is for images, and {benchmark} is a suite of games", image_options)
         run_games_command(
@@ -113,6 +115,7 @@ def run_command(
             fleet=fleet,
             keep="every" if keep_every else "last",
             deterministic=deterministic,
+            log=log,
         )
         for name in benchmarks
     }

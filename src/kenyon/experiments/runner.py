@@ -17,12 +17,14 @@ from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import MOST, Room, crews
 from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
+from kenyon.experiments.logged import logging_to
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.results import Result
 from kenyon.experiments.states import check_states, find_states, put_aside, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, train_crew
+from kenyon.logs import check_log
 from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
 from kenyon.train.determinism import deterministic as deterministically
@@ -45,6 +47,7 @@ class Plan:
     most: int  # runs that train together
     keep_every: bool = False  # also keep the weights after every task; says nothing of the numbers
     deterministic: bool = False  # only algorithms that repeat
+    log: str | None = None  # where the numbers go while runs train, besides their results
 
 
 def plan(
@@ -61,6 +64,7 @@ def plan(
     fleet: int | None = None,
     keep: str = "last",
     deterministic: bool = False,
+    log: str | None = None,
 ) -> Plan:
     find_benchmark(benchmark)
     given = listed(overrides or {})
@@ -74,6 +78,8 @@ def plan(
             raise unknown(f"setting of {' or '.join(methods)}", setting, known)
     if keep not in KEPT:
         raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
+    if log is not None:
+        check_log(log)
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen))
 
@@ -92,6 +98,7 @@ def plan(
         check_fleet(fleet),
         keep == "every",
         deterministic,
+        log,
     )
     for some in (*points.values(), *([references] if references else [])):
         check_folders(checked.out, some)
@@ -155,14 +162,13 @@ def execute(
     again continues there. `read` gives the source to several plans of one benchmark. Runs that the device has no room
     for are left out, and named by Incomplete when all others are finished.
     """
-    with deterministically(plan.deterministic):
-        return _execute(plan, progress, stop, read)
+    with deterministically(plan.deterministic), logging_to(plan.log, progress or Silent(), plan.out) as told:
+        return _execute(plan, told, stop, read)
 
 
 def _execute(
-    plan: Plan, progress: Progress | None, stop: Callable[[], bool], read: Callable[[], Source] | None
+    plan: Plan, told: Progress, stop: Callable[[], bool], read: Callable[[], Source] | None
 ) -> dict[str, Result]:
-    told = progress or Silent()
     room = Room(plan.most, plan.device)
     source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
 
@@ -225,6 +231,7 @@ def run(
     fleet: int | None = None,
     keep: str = "last",
     deterministic: bool = False,
+    log: str | None = None,
     progress: Progress | None = None,
     **overrides: Any,
 ) -> dict[str, Result]:
@@ -237,7 +244,8 @@ def run(
     lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
     already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
     bounds how many runs train together. `keep="every"` also keeps the weights after every task. `deterministic`: with
-    PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower.
+    PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower. `log`: also write
+    the numbers to "tensorboard" or "wandb" while they come.
     """
     names = methods.split(",") if isinstance(methods, str) else methods
     file = None if config is None else read_config(config)
@@ -256,6 +264,7 @@ def run(
             fleet=fleet,
             keep=keep,
             deterministic=deterministic,
+            log=log,
         ),
         progress=progress,
     )

@@ -96,6 +96,10 @@ def run(
             "Those of a CPU always do.",
         ),
     ] = False,
+    log: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--log", help="Also write the numbers, while they come, to tensorboard (below OUT) or wandb."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train methods on a benchmark, and show, save and draw what they reached.
@@ -123,6 +127,7 @@ def run(
         games=games,
         steps=steps,
         deterministic=deterministic,
+        log=log,
         as_json=json,
     )
 

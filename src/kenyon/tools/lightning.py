@@ -1,0 +1,91 @@
+"""Stability protection in PyTorch Lightning: a callback, without a change to the module that is trained.
+
+from kenyon.tools.lightning import ProtectionCallback
+
+callback = ProtectionCallback("ewc", strength=1e4, exclude="head")
+for loader in tasks:
+    Trainer(max_epochs=10, callbacks=[callback]).fit(module, loader)     # one fit a task, the same callback
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+from kenyon.importance import GradientImportance, Merge
+from kenyon.tools.batches import Predict, inputs_and_labels
+from kenyon.tools.parameters import Excluded, bare
+from kenyon.tools.protection import Protection
+from kenyon.tracked import PathImportance
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:
+    raise ConfigError("ProtectionCallback needs Lightning: pip install 'kenyon[lightning]'.") from None
+
+
+class ProtectionCallback(Callback):
+    """Adds the penalty to the loss before it goes backward, and consolidates when a fit ends.
+
+    Arguments as of `Protection`; names to exclude are the module's, such as net.head. It is part of Lightning's
+    checkpoints. A module that optimises by hand adds `callback.protection()` to its loss itself.
+    """
+
+    def __init__(
+        self,
+        importance: str | GradientImportance | PathImportance = "ewc",
+        *,
+        strength: float,
+        exclude: Excluded = (),
+        accumulate: Merge | None = None,
+        predict: Predict = inputs_and_labels,
+        consolidate: bool = True,
+    ) -> None:
+        """`consolidate=False`: to call `callback.protection.consolidate(loader)` oneself, for example after the best
+        weights were loaded.
+        """
+        super().__init__()
+        self.settings: dict[str, Any] = {
+            "importance": importance,
+            "strength": strength,
+            "exclude": exclude,
+            "accumulate": accumulate,
+        }
+        self.predict, self.consolidate = predict, consolidate
+        self.protection: Protection | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage != "fit":
+            return
+        if self.protection is None:
+            self.protection = Protection(pl_module, **self.settings)
+        elif self.protection.chosen.model is not bare(pl_module):
+            raise ConfigError("This ProtectionCallback protects another module. Make a new one for each module.")
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        assert self.protection is not None
+        self.protection.track(*trainer.optimizers)
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        """The loss is scaled by now, and divided among the batches that make up one step."""
+        if not pl_module.automatic_optimization:
+            return
+        assert self.protection is not None
+        penalty = self.protection() / trainer.accumulate_grad_batches
+        scaler = getattr(trainer.precision_plugin, "scaler", None)
+        loss.add_(penalty if scaler is None else scaler.scale(penalty))
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        assert self.protection is not None
+        if self.consolidate:
+            self.protection.consolidate(trainer.train_dataloader, self.predict)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {} if self.protection is None else self.protection.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict:
+            assert self.protection is not None  # Lightning sets callbacks up first
+            self.protection.load_state_dict(state_dict)

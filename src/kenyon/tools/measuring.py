@@ -1,0 +1,87 @@
+"""Importances of gradients, measured on a user's model and data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from kenyon.errors import ConfigError, DataError
+from kenyon.importance import GradientImportance
+from kenyon.tools.batches import Predict, recut
+from kenyon.tools.parameters import precise
+from kenyon.tools.processes import processes, summed
+
+
+def measured(
+    importance: GradientImportance,
+    model: nn.Module,
+    parameters: dict[str, nn.Parameter],
+    loader: Iterable[Any],
+    predict: Predict,
+) -> dict[str, Tensor]:
+    """The importance of every parameter for the loader's samples, in float32 or finer; 0 for what is frozen.
+
+    In batches of the definition's own size, whatever the loader's is. Where several processes train together, over
+    the samples of all. Neither gradients nor running statistics of the model change.
+    """
+    moving = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
+    if not moving:
+        raise ConfigError("All parameters that count are frozen, so nothing can be measured. Unfreeze some.")
+    found = {name: torch.zeros_like(p, dtype=precise(p)) for name, p in parameters.items()}
+    samples, device = 0, next(iter(moving.values())).device
+    with torch.enable_grad(), _in_mode(model, dropout=importance.dropout):
+        for batch in recut(loader, importance.batch, device):
+            logits, labels = predict(model, batch)
+            if logits.ndim != 2 or len(labels) != len(logits):
+                raise ConfigError(
+                    f"Importance is measured on logits (samples, classes) and labels (samples,), not on "
+                    f"{tuple(logits.shape)} and {tuple(labels.shape)}. Flatten them in predict=..."
+                )
+            valid = torch.ones(len(logits), device=logits.device)
+            value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
+            gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
+            for name, gradient in zip(moving, gradients, strict=True):
+                if gradient is not None:
+                    found[name].add_(importance.reduce(gradient.to(found[name].dtype)))
+            samples += len(logits)
+    if processes() > 1:
+        found = {name: summed(tensor) for name, tensor in found.items()}
+        samples = int(summed(torch.tensor(samples)))
+    if samples == 0:
+        raise DataError(
+            "The loader gave no samples to measure importance on. A generator that training has used up is empty: "
+            "give a loader that can be gone through again."
+        )
+    for tensor in found.values():
+        tensor.div_(samples)
+    check_finite(found)
+    return found
+
+
+def check_finite(found: dict[str, Tensor]) -> None:
+    for name, tensor in found.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise DataError(
+                f"The importance of {name} is not finite: gradients on this data are NaN or infinite. Nothing was "
+                "changed. Look for NaN in the weights and the data, or lower the learning rate."
+            )
+
+
+@contextmanager
+def _in_mode(model: nn.Module, *, dropout: bool) -> Iterator[None]:
+    """Dropout on or off. Layers that keep running statistics use them and leave them as they are."""
+    before = [(module, module.training) for module in model.modules()]
+    model.train(dropout)
+    for module in model.modules():
+        if isinstance(module, _NormBase):  # batch and instance normalisation of all dimensions
+            module.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training

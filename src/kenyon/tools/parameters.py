@@ -1,0 +1,113 @@
+"""Which parameters of a user's model a loss looks at, whatever the model is wrapped in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.tools.learned import Learned
+
+Excluded = str | nn.Module | Sequence[str | nn.Module]
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The module itself, without DistributedDataParallel or torch.compile around it: they share its parameters."""
+    while True:
+        compiled = getattr(model, "_orig_mod", None)
+        if isinstance(model, (DistributedDataParallel, DataParallel)):
+            model = model.module
+        elif isinstance(compiled, nn.Module):
+            model = compiled
+        else:
+            return model
+
+
+class Chosen:
+    """All parameters of a model but those excluded, by a name (its own or that of a module it is in) or by a module.
+
+    What a loss has learned for itself (`Learned`) is never among them. They are looked up every time, so that a
+    model that changed is noticed: what is excluded may grow, nothing else.
+    """
+
+    def __init__(self, model: nn.Module, exclude: Excluded = ()) -> None:
+        self.model = bare(model)
+        self.exclude = [exclude] if isinstance(exclude, (str, nn.Module)) else list(exclude)
+        self.shapes = {name: tuple(parameter.shape) for name, parameter in self._find().items()}
+        if not self.shapes:
+            raise ConfigError(f"No parameter of {type(self.model).__name__} is left. Exclude less.")
+
+    def named(self) -> dict[str, nn.Parameter]:
+        """As they are now; an error if there are others than there were."""
+        found = self._find()
+        check_shapes(self.shapes, {name: tuple(p.shape) for name, p in found.items()}, "the model")
+        return found
+
+    def restored(self, saved: dict[str, Tensor], where: str) -> dict[str, Tensor]:
+        """Copies of saved tensors, one a parameter, where the parameters are."""
+        check_shapes(self.shapes, {name: tuple(tensor.shape) for name, tensor in saved.items()}, where)
+        parameters = self.named()
+        return {name: saved[name].to(p.device, precise(p), copy=True) for name, p in parameters.items()}
+
+    def _find(self) -> dict[str, nn.Parameter]:
+        own = [module for module in self.model.modules() if isinstance(module, Learned)]
+        others = {id(p) for module in (*self._modules(), *own) for p in module.parameters()}
+        names = [name for name in self.exclude if isinstance(name, str)]
+        everything = dict(self.model.named_parameters())
+        known = {*everything, *(name for name, _ in self.model.named_modules() if name)}
+        for name in names:
+            if name not in known:
+                raise unknown(f"module or parameter of {type(self.model).__name__}", name, known)
+        return {
+            name: parameter
+            for name, parameter in everything.items()
+            if id(parameter) not in others and parameter.is_floating_point() and not _inside(name, names)
+        }
+
+    def _modules(self) -> list[nn.Module]:
+        inside = {id(module) for module in self.model.modules()}
+        modules = [bare(module) for module in self.exclude if isinstance(module, nn.Module)]
+        for module in modules:
+            if id(module) not in inside:
+                raise ConfigError(
+                    f"A {type(module).__name__} is excluded that is no part of the model. Exclude by its name what "
+                    "is replaced or made later."
+                )
+        return modules
+
+
+def check_shapes(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]], where: str) -> None:
+    """That there are the same names with the same shapes."""
+    for name, shape in expected.items():
+        if name not in found:
+            raise ConfigError(
+                f"{name} is not in {where} any more. Make the loss anew for the model as it is; its names must stay."
+            )
+        if found[name] != shape:
+            raise ConfigError(
+                f"{name} was {shape} and is {found[name]} in {where}. Exclude what changes its shape, such as a head "
+                "that grows."
+            )
+    for name in found:
+        if name not in expected:
+            raise ConfigError(f"{name} in {where} is new. Exclude it, or the module it is in, from the beginning.")
+
+
+def like(stored: dict[str, Tensor], parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Stored tensors where the parameters are now: a model may move to another device."""
+    if all(tensor.device == parameters[name].device for name, tensor in stored.items()):
+        return stored
+    return {name: tensor.to(parameters[name].device) for name, tensor in stored.items()}
+
+
+def precise(parameter: Tensor) -> torch.dtype:
+    """What is kept beside a parameter is kept in: halves are too coarse for squares of gradients."""
+    return torch.promote_types(parameter.dtype, torch.float32)
+
+
+def _inside(name: str, names: Sequence[str]) -> bool:
+    """Whether a parameter's name, or that of a module it is in, is among `names`."""
+    return any(name == other or name.startswith(f"{other}.") for other in names)
