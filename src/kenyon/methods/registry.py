@@ -2,7 +2,7 @@
 
 A method is a value: a number of learners, an importance and some penalties. A function that returns one is a method
 on the command line: its name is the method's (caf_ewc -> caf-ewc) and its keywords are the hyper-parameters that
-`--set` takes.
+`--set` takes; their annotations say which values they may have (float and `Strength`, int, bool, or words).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
@@ -19,6 +21,7 @@ from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Stren
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
+from kenyon.user_files import import_file
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ class MethodSpec:
         return tuple(inspect.signature(self.build).parameters)
 
     @property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.build)
+        except NameError:  # annotations that mean nothing at run time: no strengths, and numbers only
+            return {}
+
+    @property
     def required(self) -> tuple[str, ...]:
         """Those without a default: the published configurations give them."""
         parameters = inspect.signature(self.build).parameters.values()
@@ -70,11 +80,12 @@ class MethodSpec:
     @property
     def strengths(self) -> tuple[str, ...]:
         """Those annotated as `Strength`: their values may differ between runs that train together."""
-        try:
-            hints = get_type_hints(self.build)
-        except NameError:  # annotations that mean nothing at run time; such points train one after another
-            return ()
-        return tuple(name for name in self.hyperparameters if hints.get(name) == Strength)
+        return tuple(name for name in self.hyperparameters if self._hints.get(name) == Strength)
+
+    @property
+    def kinds(self) -> dict[str, type]:
+        """What a value of each hyper-parameter is: str, bool, int or, without an annotation that says so, float."""
+        return {name: _kind(hint) for name, hint in self._hints.items() if name in self.hyperparameters}
 
     @property
     def multi(self) -> bool:
@@ -115,12 +126,32 @@ METHODS: dict[str, MethodSpec] = {}
 
 
 def method(build: Callable[..., Method]) -> Callable[..., Method]:
+    """Makes the function a method by its name. Those of Kenyon keep theirs: results know methods by name alone."""
     name = build.__name__.replace("_", "-")
-    METHODS[name] = MethodSpec(name, (inspect.getdoc(build) or "").splitlines()[0], build)
+    if name in METHODS and METHODS[name].build.__module__ != build.__module__:
+        raise ConfigError(f"There is a method {name} already. Give the function {build.__name__} another name.")
+    METHODS[name] = MethodSpec(name, next(iter((inspect.getdoc(build) or "").splitlines()), ""), build)
     return build
 
 
 def find_method(name: str) -> MethodSpec:
     if name not in METHODS:
-        raise unknown("method", name, METHODS)
+        raise ConfigError(f"{unknown('method', name, METHODS)} One of your own goes by its file: --method mine.py.")
     return METHODS[name]
+
+
+def load_method_file(path: Path) -> list[str]:
+    """Import a user's file and give the names of the methods in it."""
+    module = import_file(path, "method")
+    names = [name for name, spec in METHODS.items() if spec.build.__module__ == module.__name__]
+    if not names:
+        raise ConfigError(f"{path} must define at least one function with @method; it defines none.")
+    return names
+
+
+def _kind(hint: Any) -> type:
+    """Of alternatives the first counts; None is always allowed."""
+    first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+    if get_origin(first) is Literal:
+        return str
+    return first if first in (str, bool, int) else float

@@ -46,8 +46,8 @@ def register(
 ) -> Callable[[Loader], Loader]:
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
-        summary = inspect.getdoc(load) or ""
-        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, whole, load)
+        summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
+        SOURCES[name] = SourceSpec(name, summary, class_counts, shape, needs, whole, load)
         return load
 
     return add
