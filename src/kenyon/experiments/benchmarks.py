@@ -22,6 +22,8 @@ from kenyon.user_files import import_file
 
 @dataclass(frozen=True)
 class Benchmark:
+    """A source of tasks with a network, a training regime and hyper-parameters."""
+
     name: str
     backbone: Backbone
     width: int  # of a single learner; several learners share its number of parameters
@@ -151,6 +153,7 @@ def load_benchmark_file(path: Path) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark:
+    """The benchmark of that name; otherwise an error that names the nearest ones."""
     if name not in BENCHMARKS:
         raise unknown("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]

@@ -34,6 +34,8 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Config:
+    """Everything that decides the numbers of an experiment, except the seeds."""
+
     benchmark: str
     method: str
     tasks: int

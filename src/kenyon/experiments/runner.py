@@ -62,6 +62,7 @@ def plan(
     keep: str = "last",
     deterministic: bool = False,
 ) -> Plan:
+    """Check everything that `kenyon.run` is asked for, before anything is trained."""
     find_benchmark(benchmark)
     given = listed(overrides or {})
     if not methods:

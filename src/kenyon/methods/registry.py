@@ -47,15 +47,19 @@ class Method:
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
+        """Those on weights."""
         return tuple(p for p in self.penalties if not isinstance(p, PredictionPenalty))
 
     @property
     def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
+        """Those on what the learners say of a batch."""
         return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
 
 
 @dataclass(frozen=True)
 class MethodSpec:
+    """A method by name, and what can be said of it before its hyper-parameters are known."""
+
     name: str
     summary: str
     build: Callable[..., Method]
@@ -135,6 +139,7 @@ def method(build: Callable[..., Method]) -> Callable[..., Method]:
 
 
 def find_method(name: str) -> MethodSpec:
+    """The method of that name; otherwise an error that names the nearest ones."""
     if name not in METHODS:
         raise ConfigError(f"{unknown('method', name, METHODS)} One of your own goes by its file: --method mine.py.")
     return METHODS[name]

@@ -44,6 +44,8 @@ def register(
     needs: tuple[str, ...] = (),
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
+    """Make a source of a function that reads it, under the function's name."""
+
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
@@ -54,6 +56,7 @@ def register(
 
 
 def find_source(name: str) -> SourceSpec:
+    """The source of that name; otherwise an error that names the nearest ones."""
     if name not in SOURCES:
         raise unknown("benchmark", name, SOURCES)
     return SOURCES[name]
