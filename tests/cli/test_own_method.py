@@ -27,6 +27,8 @@ def told(form: Literal["mild", "hard"] = "mild", rounds: int = 1, warm: bool = F
     return Method()
 """
 
+MISMADE = "from kenyon.methods import Method, method\n@method\ndef mine(): return Method(penalties=(0.5,))"
+
 
 @pytest.fixture(autouse=True)
 def registry() -> Iterator[None]:
@@ -80,6 +82,7 @@ def test_annotations_say_what_values_are(kenyon: Callable[..., Said], tmp_path: 
         ("", "must define at least one function with @method"),
         ("from kenyon.methods import Method, method\n@method\ndef ewc(): return Method()", "a method ewc already"),
         ("import nonsense", "ModuleNotFoundError"),
+        (MISMADE, "0.5 is no penalty"),
     ],
 )
 def test_files_that_are_no_method(text: str, why: str, kenyon: Callable[..., Said], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -40,17 +41,25 @@ class Method:
     schedule: Literal["sequential", "joint", "restart", "discrete"] = "sequential"
     from_first: bool = False  # penalties act, and adapt, from the first task on, whatever the regime says
 
+    def __post_init__(self) -> None:
+        for penalty in self.penalties:
+            if not isinstance(penalty, ParameterPenalty | PredictionPenalty):
+                raise ConfigError(
+                    f"{penalty!r} is no penalty. One on weights has learned, value and forces; one on predictions "
+                    "has strength, needs_own, validated, learned and value (see kenyon.penalties)."
+                )
+
     @property
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
         return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
 
-    @property
+    @cached_property  # every step asks
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
         """Those on weights."""
-        return tuple(p for p in self.penalties if not isinstance(p, PredictionPenalty))
+        return tuple(p for p in self.penalties if isinstance(p, ParameterPenalty))
 
-    @property
+    @cached_property  # every step asks
     def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
         """Those on what the learners say of a batch."""
         return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
