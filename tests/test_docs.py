@@ -1,14 +1,15 @@
-"""The pages are true: their code runs, page by page from top to bottom, with little training.
+"""The pages and notebooks are true: their code runs, from top to bottom, with little training.
 
-A block that cannot run here says so to the reader: its first line is `# needs ...`. Its Python is compiled, and its
-commands go as far as they get without training. The README's commands are all treated so.
+A block that cannot run here says so to the reader: its first line is `# needs ...`, or it imports an optional package
+that is not installed. Its Python is compiled, and its commands go as far as they get without training. The README's
+commands are all treated so. A block that begins with a file's name, `# mine.py`, is that file for what follows.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -39,7 +40,20 @@ from tests.cli.conftest import kenyon as kenyon_fixture
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-EXTRAS = {"--optuna": "optuna", "atari": "ale_py"}  # what a command needs beyond the usual installation
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
+OPTIONAL = {
+    "avalanche",
+    "datasets",
+    "lightning",
+    "onnx",
+    "onnxruntime",
+    "pandas",
+    "ray",
+    "tensorboard",
+    "timm",
+    "wandb",
+}
+BEYOND = {"--optuna", "--ray", "atari", "tensorboard", "wandb"}  # words of commands that are only parsed
 kenyon_cli = kenyon_fixture
 
 
@@ -50,6 +64,11 @@ class Block(NamedTuple):
     @property
     def needs(self) -> bool:
         return self.text.startswith("# needs ")
+
+    @property
+    def file(self) -> str | None:
+        named = re.match(r"# (\S+\.\w+)\n", self.text)
+        return named[1] if named else None
 
 
 def blocks(page: Path) -> list[Block]:
@@ -75,7 +94,7 @@ def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr("gc.collect", lambda: 0)  # after every fleet, through all that other tests left in memory
     checked = runner.check_seeds
     monkeypatch.setattr(runner, "check_seeds", lambda seeds: checked(seeds)[:2])
-    flatness = replace(ANALYSES["flatness"], settings=FlatnessSettings(directions=2, samples=32))
+    flatness = replace(ANALYSES["flatness"], settings=FlatnessSettings(directions=2, steps=3, samples=32))
     monkeypatch.setitem(ANALYSES, "flatness", flatness)
     arena = ARENAS["rl-mini"]
     short = replace(arena.ppo, steps=64, copies=4, horizon=8, minibatches=4, importance_rollouts=1, evaluations=1)
@@ -95,12 +114,13 @@ def test_code_runs(
     page: Path, little: None, kenyon_cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: dict[str, Any] = {"__name__": "page"}
-    for kind, text in blocks(page):
-        block = Block(kind, text)
-        if kind == "python":
+    for block in blocks(page):
+        if block.file:
+            Path(block.file).write_text(block.text)
+        if block.kind == "python":
             _run_python(block, names)
-        elif kind == "sh":
-            for words in _commands(text):
+        elif block.kind == "sh":
+            for words in _commands(block.text):
                 _run_command(words, block.needs or page.name == "README.md", kenyon_cli, monkeypatch)
 
 
@@ -108,11 +128,14 @@ def _run_python(block: Block, names: dict[str, Any]) -> None:
     code = compile(block.text, "page", "exec")
     if block.needs:
         return
-    if named := re.match(r"# (\w+\.py)\n", block.text):  # a file of the reader's, for the commands that follow
-        Path(named[1]).write_text(block.text)
-        names |= vars(import_file(Path(named[1]), "method"))
-    else:
+    if block.file:
+        names |= vars(import_file(Path(block.file), "method"))
+        return
+    try:
         exec(code, names)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").split(".")[0] not in OPTIONAL:
+            raise
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -134,11 +157,8 @@ def _run_command(
     if program != "kenyon":
         return
     _parse(words)
-    if only_planned and words[0] not in ("run", "search"):
+    if BEYOND & set(words) or (only_planned and words[0] not in ("run", "search")):
         return
-    for word, package in EXTRAS.items():
-        if word in words and package not in sys.modules:
-            return
     if not only_planned:
         said = kenyon_cli(*words)
         assert said.code == 0, f"kenyon {' '.join(words)}: {said.err}"
@@ -165,6 +185,14 @@ def _parse(words: list[str]) -> None:
     while hasattr(command, "resolve_command"):
         name, command, rest = command.resolve_command(context, rest)
         context = command.make_context(name, list(rest), parent=context)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.name)
+def test_notebooks_run(notebook: Path, little: None) -> None:
+    names: dict[str, Any] = {"__name__": "notebook"}
+    for cell in json.loads(notebook.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), notebook.name, "exec"), names)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -121,17 +121,24 @@ def shown(path: Path) -> str:
 
 
 def notebooks() -> Iterator[tuple[str, str]]:
-    """Each as a page: its text, and its code with what it printed."""
+    """Each as a page: its text, its code, and what that printed and drew."""
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
-        cells = json.loads(path.read_text())["cells"]
-        parts = [
-            "".join(cell["source"])
-            if cell["cell_type"] == "markdown"
-            else "```python\n" + "".join(cell["source"]) + "\n```"
-            for cell in cells
-        ]
-        parts.append(f"*The notebook: `examples/{path.name}`.*")
+        parts = []
+        for cell in json.loads(path.read_text())["cells"]:
+            text = "".join(cell["source"])
+            parts += [text] if cell["cell_type"] == "markdown" else [f"```python\n{text}\n```"]
+            parts += [_output(one) for one in cell.get("outputs", [])]
+        parts.append(f"The notebook itself is `examples/{path.name}`.")
         yield f"notebooks/{path.stem}.md", "\n\n".join(parts) + "\n"
+
+
+def _output(output: dict[str, Any]) -> str:
+    data = output.get("data", {})
+    if "image/png" in data:
+        return (
+            f'<img alt="what the code above draws" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+        )
+    return "```text\n" + "".join(output.get("text", data.get("text/plain", ""))).rstrip() + "\n```"
 
 
 def api_pages() -> Iterator[tuple[str, str]]:

@@ -183,7 +183,7 @@ def method_rate(axes: Axes, look: Look) -> None:
 TWO_OLD, TWO_TASK = Gaussian([3.0, 0.9], [0.12, 1.6]), Evidence([0.9, 3.0], [1.2, 1.2])
 
 
-@picture(4.2, 3.6)
+@picture(3.3, 3.1)
 def method_af1(axes: Axes, look: Look) -> None:
     _landscape(axes, look)
     _path(axes, look, expanded_af1_literal(2))
@@ -192,14 +192,14 @@ def method_af1(axes: Axes, look: Look) -> None:
     axes.set_title("AF-1: towards an empty network", color=look.ink, fontsize=10)
 
 
-@picture(4.2, 3.6)
+@picture(3.3, 3.1)
 def method_af2(axes: Axes, look: Look) -> None:
     _landscape(axes, look)
     _path(axes, look, expanded_af2_literal(TWO_TASK))
-    axes.set_title("AF-2: towards a network of task B alone", color=look.ink, fontsize=10)
+    axes.set_title("AF-2: towards task B's own", color=look.ink, fontsize=10)
 
 
-@picture(4.2, 3.6)
+@picture(3.3, 3.1)
 def method_afs(axes: Axes, look: Look) -> None:
     """Gradient steps of AF-S alone on five predictions of three classes, from where random learners are."""
     corners = np.array([[0, 0], [1, 0], [0.5, np.sqrt(3) / 2]])
