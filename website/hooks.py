@@ -26,10 +26,11 @@ ORDER = {
     "The paper": ["results.md", "reproduction.md", "theory.md"],
 }
 # The parts that a user meets, as the reference has them; what `kenyon` itself offers comes before all of them.
-PARTS = (
-    *("experiments", "methods", "importance", "tracked", "penalties", "mechanisms", "hooks", "nets"),
-    *("streams", "train", "metrics", "analysis", "theory", "rl", "views", "reproduce", "errors"),
+REFERENCE = (
+    *("estimator", "experiments", "sweep", "methods", "importance", "tracked", "penalties", "mechanisms", "hooks"),
+    *("tools", "nets", "streams", "train", "metrics", "analysis", "theory", "rl", "views", "reproduce", "errors"),
 )
+PARTS = [part for part in REFERENCE if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file()]
 LINK = re.compile(r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 

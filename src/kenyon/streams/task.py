@@ -82,5 +82,5 @@ class Stream:
 
     @property
     def class_counts(self) -> tuple[int, ...]:
-        """How many classes each task has."""
+        """Of each task."""
         return tuple(len(task.classes) for task in self.tasks)
