@@ -111,14 +111,19 @@ def copied(path: Path) -> str:
 
 
 def shown(path: Path) -> str:
+    """A page that is there to be linked to, and not to be found."""
     name = path.relative_to(ROOT).as_posix()
-    if path.is_dir():
-        files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file())
-        return f"# {name}\n\n```text\n" + "\n".join(files) + "\n```\n"
     if path.suffix == ".md":
-        return path.read_text()
-    language = {".py": "python", ".json": "json"}.get(path.suffix, "text")
-    return f"# {name}\n\n````{language}\n{path.read_text()}\n````\n"
+        body = path.read_text()
+    elif path.is_dir():
+        files = sorted(
+            file.relative_to(path).as_posix() for file in path.rglob("*") if file.suffix not in ("", ".pyc")
+        )
+        body = f"# {name}\n\n```text\n" + "\n".join(files) + "\n```\n"
+    else:
+        language = {".py": "python", ".json": "json"}.get(path.suffix, "text")
+        body = f"# {name}\n\n````{language}\n{path.read_text()}\n````\n"
+    return f"---\nsearch:\n  exclude: true\n---\n\n{body}"
 
 
 def notebooks() -> Iterator[tuple[str, str]]:
@@ -146,7 +151,8 @@ def api_pages() -> Iterator[tuple[str, str]]:
     first = homes()
     functions_first = sorted(first, key=lambda name: (name[0].isupper(), name))
     entries = [_entry(f"{first[name]}.{name}", f"kenyon.{name}") for name in functions_first]
-    yield "api/kenyon.md", "\n\n".join(["# kenyon", *entries]) + "\n"
+    words = ast.get_docstring(ast.parse((PACKAGE / "__init__.py").read_text())) or ""
+    yield "api/kenyon.md", "\n\n".join(["# kenyon", words, *entries]) + "\n"
     shown_first = {f"{home}.{name}" for name, home in first.items()}
     for part in PARTS:
         yield f"api/{part}.md", _part(part, shown_first)

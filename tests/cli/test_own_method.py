@@ -76,6 +76,13 @@ def test_annotations_say_what_values_are(kenyon: Callable[..., Said], tmp_path: 
         assert said.code == 1 and why in said.err
 
 
+def test_a_configuration_may_name_a_file(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f'method = ["finetune", "{EXAMPLE}"]')
+    said = kenyon("run", "--config", tmp_path / "mine.toml", "--out", tmp_path, *SMALL)
+    assert said.code == 0, said.err
+    assert {path.name for path in (tmp_path / "digits").iterdir()} >= {"ewc-af1-cpr", "selective-forgetting"}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -90,7 +90,7 @@ def run_command(
         None if seeds is None else parse_seeds(seeds),
         {},
     )
-    benchmarks, names = [named_benchmark(name) for name in wanted.benchmarks], list(wanted.methods)
+    benchmarks, names = [named_benchmark(name) for name in wanted.benchmarks], named_methods(",".join(wanted.methods))
     for name in names:
         find_method(name)
     if learners is not None:
