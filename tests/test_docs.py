@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -201,8 +200,8 @@ def test_configurations_can_be_run(page: Path, tmp_path: Path) -> None:
         if kind == "toml":
             (tmp_path / "mine.toml").write_text(text)
             wanted = asked(read_config(tmp_path / "mine.toml"), None, None, None, {})
-            settings = SimpleNamespace(overrides=wanted.settings, device="cpu", out=tmp_path)
-            plan(wanted.benchmarks[0], wanted.methods, wanted.seeds, **vars(settings))
+            asking = (wanted.benchmarks[0], wanted.methods, wanted.seeds)
+            plan(*asking, overrides=wanted.settings, device="cpu", out=tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -106,6 +106,8 @@ def copied(path: Path) -> str:
     """The page that shows a file or folder from outside docs/."""
     if path == ROOT / "CONTRIBUTING.md":
         return "contributing.md"
+    if path.suffix == ".ipynb":
+        return f"notebooks/{path.stem}.md"
     inside = path.relative_to(ROOT).as_posix()
     return f"repository/{inside}" if path.suffix == ".md" else f"repository/{inside}.md"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import matplotlib
 
-matplotlib.use("svg")
+matplotlib.use("Agg")
 import numpy as np
 import torch
 from matplotlib import pyplot as plt
