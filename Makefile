@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test torture lint types browser clean
+.PHONY: demo test docs torture lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# The site, in build/site/index.html. Warnings are errors.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 # Minutes: 50 kills in a row and 100,000 hostile inputs. What it did is in benchmarks/torture.json.
 torture: $(VENV)/.installed-dev
@@ -36,7 +40,8 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q -e '.[dev]'
+	$(BIN)/pip install -q -e '.[docs]' || echo "The tools of the site could not be installed: its tests are skipped."
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo-results
+	rm -rf $(VENV) demo-results build/site

@@ -1,4 +1,4 @@
-"""Make the tables of the README and of docs/results.md anew: `python benchmarks/update_readme.py`."""
+"""Make the tables of the README and of pages of docs/ anew: `python benchmarks/update_readme.py`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.speed import speed_markdown
 
 HERE = Path(__file__).parent
-PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "results.md")
+PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "index.md", HERE.parent / "docs" / "results.md")
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 

@@ -107,6 +107,8 @@ class Hooks:
 
 
 class Mechanism(Protocol):
+    """What a method does besides adding penalties; a value, which becomes hooks when training begins."""
+
     @property
     def measures(self) -> tuple[GradientImportance, ...]:
         """The importances that it will ask `Work.measure` for."""

@@ -41,10 +41,12 @@ Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    """Of the samples that count: what the Fisher information is the squared gradient of."""
     return weighted_cross_entropy(logits, labels, valid) / valid.sum(-1).clamp(min=1)
 
 
 def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    """The L2 norms of the logits, summed over the samples that count: what MAS differentiates."""
     present = logits.masked_fill(logits == NO_CLASS, 0.0)  # classes that a smaller task does not have
     return (torch.linalg.vector_norm(present, dim=-1) * valid).sum(-1)
 
@@ -70,26 +72,32 @@ class GradientImportance:
 
 
 def fisher_published(accumulate: Merge = "average") -> GradientImportance:
+    """Batches of 20, dropout on, 20 g_b^2 summed over batches, divided by N: the scale of the published lambdas."""
     return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
 
 
 def fisher_large(accumulate: Merge = "average") -> GradientImportance:
+    """As published for large images: the gradient of the whole loss, and 64 g_b^2 over the number of 64-batches."""
     return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
 
 
 def fisher_core50(accumulate: Merge = "average") -> GradientImportance:
+    """As published for CORe50: batches of 32, dropout off."""
     return GradientImportance("fisher_core50", mean_cross_entropy, 32, True, 32.0, False, accumulate)
 
 
 def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
+    """The paper's equation: the squared gradient of every sample, dropout off, summed over tasks."""
     return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
 
 
 def mas_large(accumulate: Accumulate = "sum") -> GradientImportance:
+    """MAS in the scale published for large images, 64 times `mas`."""
     return GradientImportance("mas_large", summed_output_norm, 20, False, 64.0, True, accumulate)
 
 
 def mas(accumulate: Accumulate = "sum") -> GradientImportance:
+    """Memory-aware synapses as published: batches of 20, dropout on, |gradient of the summed output norms| / N."""
     return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
 
 

@@ -10,7 +10,7 @@ weights, are drawn from N(0, 1) at the start of every task and trained by the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -53,6 +53,20 @@ class Weights:
     anchor: Tensor  # (R, Pp) where those tasks left the weights
     expanded: Tensor | None = None  # (R, P) the expanded network of AF-2
     expanded_importance: Tensor | None = None  # (R, Pp)
+
+
+@runtime_checkable
+class ParameterPenalty(Protocol):
+    """What a penalty on weights has: any class with these may be one."""
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        """The shapes of parameters of its own, by name."""
+
+    def value(self, w: Weights) -> Tensor:
+        """One number a run, (R,), strength included: what the validation loss counts."""
+
+    def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
+        """The gradient of the value; what the penalty itself has learned gets its own in `gradient`, (R, P)."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,6 @@ class ActiveForgetting1:
         return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        """The decay of every weight. What the penalty itself has learned gets its gradient here."""
         R, L, K = len(w.theta), len(w.net.backbone_names), w.net.learners
         strength = per_run(self.strength, w.theta).view(R, 1, 1)
         rates = strength.expand(R, L, K)
@@ -148,7 +161,6 @@ class ActiveForgetting2:
         return [Pull(per_run(self.strength, w.theta), w.expanded_importance, target)]
 
 
-ParameterPenalty = StabilityProtection | ActiveForgetting1 | ActiveForgetting2
 Penalty = ParameterPenalty | PredictionPenalty
 
 

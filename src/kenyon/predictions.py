@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,6 +25,28 @@ class Predictions:
     first_task: bool
 
 
+@runtime_checkable
+class PredictionPenalty(Protocol):
+    """What a penalty on predictions has: any class with these may be one."""
+
+    @property
+    def strength(self) -> Strength: ...
+
+    @property
+    def needs_own(self) -> bool:
+        """Whether it looks at each learner's own prediction."""
+
+    @property
+    def validated(self) -> bool:
+        """Whether it counts in the validation loss."""
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        """The shapes of parameters of its own, by name."""
+
+    def value(self, p: Predictions) -> Tensor:
+        """One number, or one a run (R,), without the strength, which the loop applies for the run at hand."""
+
+
 @dataclass(frozen=True)
 class Divergence:
     """AF-S, the divergence between the learners' predictions, mean over the batch.
@@ -39,8 +61,8 @@ class Divergence:
     strength: Strength
     adaptive: bool = False
     form: Literal["published", "paper"] = "published"
-    needs_own = True  # looks at each learner's own prediction
-    validated = False  # whether it counts in the validation loss
+    needs_own = True
+    validated = False
 
     def __post_init__(self) -> None:
         check_strength("gamma", self.strength)
@@ -49,7 +71,6 @@ class Divergence:
         return {"afs": (net.learners, net.learners)} if self.adaptive else {}
 
     def value(self, p: Predictions) -> Tensor:
-        """Without the strength, which the loop applies for the run at hand."""
         assert p.own_log_p is not None
         log_p, K = p.own_log_p, p.own_log_p.shape[-3]
         adaptive = self.adaptive and not p.first_task
@@ -124,8 +145,4 @@ class Confidence:
         return {}
 
     def value(self, p: Predictions) -> Tensor:
-        """Without the strength, which the loop applies for the run at hand."""
         return ((p.log_p.exp() * p.log_p).sum(-1) * p.weight).sum(-1)
-
-
-PredictionPenalty = Divergence | Confidence

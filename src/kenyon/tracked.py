@@ -133,10 +133,12 @@ def _scaled(rows: Tensor) -> Tensor:
 
 
 def si() -> PathImportance:
+    """Synaptic intelligence with the published damping."""
     return PathImportance()
 
 
 def rwalk(form: Literal["published", "paper"] = "published") -> WalkImportance:
+    """Riemannian walk, in the form that the baselines have or in that of its paper."""
     return WalkImportance(form=form)
 
 

@@ -52,6 +52,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Analysis:
+    """One of the analyses by name: how it measures a run, and how it is drawn."""
+
     name: str
     about: str
     measure: Callable[[Case, Any], Values]
@@ -203,6 +205,7 @@ ANALYSES: dict[str, Analysis] = {
 
 
 def find_analysis(name: str) -> Analysis:
+    """The analysis of that name; otherwise an error that names the nearest ones."""
     if name not in ANALYSES:
         raise unknown("analysis", name, [*ANALYSES, "all"])
     return ANALYSES[name]

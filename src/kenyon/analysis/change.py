@@ -21,6 +21,8 @@ from kenyon.metrics import Array
 
 @dataclass(frozen=True)
 class Change:
+    """How far the weights that all tasks share have moved."""
+
     displacement: float
     per_task: Array | None  # (T,) |theta_t - theta_{t-1}|; None where the weights in between were not kept
     total: float | None  # their sum

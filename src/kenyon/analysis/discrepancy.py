@@ -30,6 +30,8 @@ from kenyon.train.adam import BETA1, BETA2, EPSILON
 
 @dataclass(frozen=True)
 class DiscrepancySettings:
+    """`against` pairs: a discriminator for every pair of tasks; rest: one a task, against all others."""
+
     against: Literal["pairs", "rest"] = "pairs"
     steps: int = 200
     rate: float = 0.01
@@ -44,6 +46,8 @@ class DiscrepancySettings:
 
 @dataclass(frozen=True)
 class Discrepancy:
+    """How badly D discriminators tell tasks apart by their features."""
+
     sides: tuple[tuple[int, ...], ...]  # (D, T) 1: the one side, -1: the other, 0: takes no part
     error: Array  # (D,) binary cross-entropy on test data, in nats: log 2 is chance, 0 is apart
     wrong: Array  # (D,) share of test samples on the wrong side, in per cent; both sides weigh one half
@@ -51,6 +55,7 @@ class Discrepancy:
 
 
 def discrepancy(model: Model, settings: DiscrepancySettings | None = None) -> Discrepancy:
+    """Train a dense layer for every contest on training features, and test it (Fig. 4a-c)."""
     s = settings or DiscrepancySettings()
     if len(model.tasks) < 2:
         raise ConfigError("A single task differs from no other: discrepancy needs two tasks.")

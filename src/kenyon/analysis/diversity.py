@@ -18,24 +18,30 @@ from kenyon.metrics import Array, expertise
 
 @dataclass(frozen=True)
 class Diversity:
+    """How far apart the learners' predictions lie, task by task."""
+
     cosine: Array  # (T,)
     euclidean: Array  # (T,)
 
 
 @dataclass(frozen=True)
 class Expertise:
+    """What each learner is good at, task by task."""
+
     relative: Array  # (T, K) accuracy minus the mean of the learners, in per cent
     accuracy: Array  # (T, K) of each learner alone
     together: Array  # (T,) of all
 
 
 def diversity(model: Model) -> Diversity:
+    """Of a model's learners on its test data (Fig. 3e, f)."""
     _several(model.learners)
     found = model.evaluation
     return Diversity(found.cosine[0].double().numpy(), found.euclidean[0].double().numpy())
 
 
 def learners_expertise(model: Model) -> Expertise:
+    """Of a model's learners on its test data (Fig. 3d)."""
     _several(model.learners)
     found = model.evaluation
     own = found.own_accuracy[0].double().numpy()

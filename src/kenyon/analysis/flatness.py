@@ -35,6 +35,8 @@ REACH: dict[str, float] = {"radius": 10.0, "norm": 0.5, "filter": 0.5}
 
 @dataclass(frozen=True)
 class FlatnessSettings:
+    """Along how many random directions, how far, and on which samples the loss is looked at."""
+
     directions: int = 10
     steps: int = 21  # offsets along a line, the solution itself in the middle
     scale: Scale = "radius"
@@ -64,6 +66,8 @@ class FlatnessSettings:
 
 @dataclass(frozen=True)
 class Flatness:
+    """The loss along D random directions; `sharpness` is the mean of the largest rises, `worst` the largest."""
+
     offsets: Array  # (S,)
     losses: Array  # (D, S)
     loss: float  # of the solution
@@ -72,6 +76,7 @@ class Flatness:
 
 
 def flatness(model: Model, settings: FlatnessSettings | None = None) -> Flatness:
+    """Disturb a model's weights along random directions (Fig. 4d-f)."""
     s = settings or FlatnessSettings()
     at_once = min(rows_at_once(model.rows.numel()), s.directions * s.steps)
     M = len(model.rows)

@@ -26,6 +26,8 @@ from kenyon.nets.net import GATE_SLOPE
 
 @dataclass(frozen=True)
 class GradCamSettings:
+    """How many images, of which task, and which layer looks at them."""
+
     images: int = 8
     layer: str = ""  # by its name in the backbone; empty: the last convolution, with the ReLU behind it
     target: Literal["label", "prediction"] = "label"
@@ -40,6 +42,8 @@ class GradCamSettings:
 
 @dataclass(frozen=True)
 class GradCam:
+    """Where in the images the network sees their class."""
+
     layer: str
     task: int  # from 0
     maps: Array  # (B, h, w) of all learners together
@@ -50,6 +54,7 @@ class GradCam:
 
 
 def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
+    """Grad-CAM of a model's learners, together and each (Fig. 2d)."""
     s = settings or GradCamSettings()
     if s.task > len(model.tasks):
         raise ConfigError(f"There are {len(model.tasks)} tasks, and no task {s.task}.")

@@ -72,6 +72,8 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Model:
+    """A trained run to look at: saved (`load`), live (`of_trainer`), or made of its parts."""
+
     net: Net
     rows: Tensor  # (M, P) weights: M = 1, or as many networks as the run has
     stream: Stream

@@ -20,6 +20,7 @@ class PerTask:
 
 
 def per_task(run: Run) -> PerTask:
+    """The last row and the diagonal of a run's accuracy matrix."""
     matrix = run.matrix
     return PerTask(matrix[-1], np.diagonal(matrix).copy() if len(matrix) == matrix.shape[1] else None)
 

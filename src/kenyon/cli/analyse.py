@@ -14,16 +14,19 @@ from rich.table import Table
 
 from kenyon.analysis import ANALYSES, Analysis, analyse, compare, find_analysis
 from kenyon.analysis.store import Entry
+from kenyon.cli.run import named_methods
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
+from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import pm
 from kenyon.streams import Source
 from kenyon.train import choose_device
+from kenyon.user_files import is_user_file
 from kenyon.views import View
 
 
@@ -117,14 +120,14 @@ def _with_settings(asked: list[Analysis], pairs: list[str]) -> dict[str, Any]:
 
 def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str, dict[str, tuple[Path, Result]]]:
     """Results at or below a path with their folders: benchmark -> label -> (folder, result)."""
-    if benchmark is not None and benchmark.endswith(".py"):
+    if benchmark is not None and is_user_file(benchmark):
         benchmark = load_benchmark_file(Path(benchmark))
+    wanted = None if methods is None else named_methods(methods)
     if not path.exists():
         raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
     files = [path] if path.is_file() else sorted(path.rglob("result.json"))
     if not files:
         raise ResultsError(f"There are no results (result.json) below {path}.")
-    wanted = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     found: dict[str, dict[str, tuple[Path, Result]]] = {}
     labels: set[str] = set()
     loaded = sorted(((file, Result.load(file)) for file in files), key=lambda pair: place(pair[1].method))
@@ -134,6 +137,7 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
         named = result.method != REFERENCE if wanted is None else {result.method, result.label} & set(wanted)
         if benchmark in (None, result.benchmark) and (named or len(files) == 1):
             find_benchmark(result.benchmark)
+            find_method(result.method)
             mine = found.setdefault(result.benchmark, {})
             if result.label in mine:
                 raise ResultsError(

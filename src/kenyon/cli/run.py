@@ -25,11 +25,12 @@ from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.missing import Incomplete, command_for_diverged
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
-from kenyon.methods import find_method
+from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
 from kenyon.rl.arenas import ARENAS
 from kenyon.train import Interrupted
+from kenyon.user_files import is_user_file
 
 
 def run_command(
@@ -72,7 +73,7 @@ def run_command(
         _refuse(f"is for images, and {benchmark} is a suite of games", image_options)
         run_games_command(
             suite=asked_for[0],
-            methods=None if methods is None else _listed("method", methods),
+            methods=None if methods is None else named_methods(methods),
             seeds=None if seeds is None else parse_seeds(seeds),
             games=games,
             steps=steps,
@@ -87,11 +88,11 @@ def run_command(
     wanted = asked(
         file,
         None if benchmark is None else [named_benchmark(name) for name in _listed("benchmark", benchmark)],
-        None if methods is None else _listed("method", methods),
+        None if methods is None else named_methods(methods),
         None if seeds is None else parse_seeds(seeds),
         {},
     )
-    benchmarks, names = [named_benchmark(name) for name in wanted.benchmarks], list(wanted.methods)
+    benchmarks, names = [named_benchmark(name) for name in wanted.benchmarks], named_methods(",".join(wanted.methods))
     for name in names:
         find_method(name)
     if learners is not None:
@@ -172,13 +173,19 @@ def with_epochs(overrides: dict[str, Any], epochs: int | None) -> dict[str, Any]
 
 def named_benchmark(text: str) -> str:
     """The name of a benchmark, or of that in a user's file."""
-    if text.endswith(".py"):
+    if is_user_file(text):
         return load_benchmark_file(Path(text))
     if text in ARENAS:
         raise ConfigError(f"{text} is a suite of games: `kenyon run` and `kenyon show` know it, and nothing else.")
     if text not in BENCHMARKS:
         raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})
     return text
+
+
+def named_methods(text: str) -> list[str]:
+    """The names of methods; a user's file stands for all that it defines."""
+    parts = _listed("method", text)
+    return [name for part in parts for name in (load_method_file(Path(part)) if is_user_file(part) else [part])]
 
 
 def _listed(kind: str, text: str) -> list[str]:

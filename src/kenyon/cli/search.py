@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kenyon.cli.run import named_benchmark, watched, with_epochs
+from kenyon.cli.run import named_benchmark, named_methods, watched, with_epochs
 from kenyon.errors import ConfigError
 from kenyon.experiments import Found, execute_search, parse_settings, plan_search
 from kenyon.experiments.labels import point_name
@@ -41,6 +41,10 @@ def search_command(
     for kind, text in (("benchmark", benchmark), ("method", method)):
         if "," in text:
             raise ConfigError(f"A search is of one {kind}, not of {text}. Search one after another.")
+    names = named_methods(method)
+    if len(names) > 1:
+        raise ConfigError(f"A search is of one method, and {method} defines {', '.join(names)}.")
+    method = names[0]
     find_method(method)
     for option, number in (("--trials", trials), ("--together", together)):
         if number is not None and not optuna:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kenyon.errors import ConfigError, KenyonError, unknown
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
 from kenyon.streams import SourceSpec, find_source, register
 from kenyon.streams.catalog import Loader
 from kenyon.train.regime import Training
+from kenyon.user_files import import_file
 
 
 @dataclass(frozen=True)
 class Benchmark:
+    """A source of tasks with a network, a training regime and hyper-parameters."""
+
     name: str
     backbone: Backbone
     width: int  # of a single learner; several learners share its number of parameters
@@ -142,22 +143,8 @@ def benchmark(
 
 def load_benchmark_file(path: Path) -> str:
     """Import a user's file and give the name of the benchmark in it."""
-    if not path.is_file():
-        raise ConfigError(f"There is no file {path}. Give a benchmark's name, or a file that defines one.")
     before = dict(BENCHMARKS)
-    name = f"kenyon_user_{path.stem}"  # never that of a real module, whatever the file is called
-    spec = spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except KenyonError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"{path} cannot be imported: {type(error).__name__}: {error}. Mend it and run again."
-        ) from error
+    import_file(path, "benchmark")
     new = [name for name, bench in BENCHMARKS.items() if before.get(name) is not bench]
     if len(new) != 1:
         found = ", ".join(new) or "none"
@@ -166,6 +153,7 @@ def load_benchmark_file(path: Path) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark:
+    """The benchmark of that name; otherwise an error that names the nearest ones."""
     if name not in BENCHMARKS:
         raise unknown("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.methods import Method, find_method
+from kenyon.methods import METHODS, Method, find_method
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
 from kenyon.train.regime import Training
@@ -34,6 +34,8 @@ class Architecture:
 
 @dataclass(frozen=True)
 class Config:
+    """Everything that decides the numbers of an experiment, except the seeds."""
+
     benchmark: str
     method: str
     tasks: int
@@ -173,74 +175,40 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_WHOLE = {
-    "epochs",
-    "batch",
-    "patience",
-    "drop_epoch",
-    "penalties_from",
-    "learners",
-    "width",
-    "memory",
-    "replay_batch",
-    # of games
-    "steps",
-    "copies",
-    "horizon",
-    "minibatches",
-    "evaluations",
-    "episodes",
-    "longest",
-    "importance_rollouts",
-    "importance_steps",
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"), int),
+    **dict.fromkeys(
+        ("steps", "copies", "horizon", "minibatches", "evaluations", "episodes", "longest"), int
+    ),  # games
+    **dict.fromkeys(("importance_rollouts", "importance_steps"), int),
+    **dict.fromkeys(("gate", "carry"), bool),
+    **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "anchors"), str),
 }
-_FLAGS = {"gate", "carry", "reinit"}
+_SAID = {str: "a word", bool: "True or False", int: "a whole number", float: "a number"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_WORDS = {
-    "optimiser",
-    "schedule",
-    "diversity",
-    "precision",
-    "fisher",
-    "omega",
-    "accumulate",
-    "af1",
-    "afs",
-    "afs_form",
-    "rwalk_form",
-    "replay",
-    "anchors",
-}
 
 
-def is_whole(setting: str) -> bool:
-    """Whether a setting's values are whole numbers."""
-    return setting in _WHOLE
+def kind_of(setting: str) -> type:
+    """str, bool, int or float: of training, architecture and games as above, otherwise as methods say it."""
+    said = (spec.kinds[setting] for spec in METHODS.values() if setting in spec.kinds)
+    return _KINDS.get(setting) or next(said, float)
 
 
 def check_kind(name: str, value: Any) -> None:
     """That a setting given from Python is of the kind that `--set` would have made of it."""
-    if name in _WORDS:
-        fits, kind = isinstance(value, str), "a word"
-    elif name in _FLAGS:
-        fits, kind = isinstance(value, bool), "True or False"
-    elif name in _WHOLE:
-        fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
-    else:
-        fits, kind = isinstance(value, (int, float)) and not isinstance(value, bool), "a number"
-    if not fits:
-        raise ConfigError(f"{name} must be {kind}, not {value!r}.")
+    kind = kind_of(name)
+    accepted = (int, float) if kind is float else kind
+    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
+        raise ConfigError(f"{name} must be {_SAID[kind]}, not {value!r}.")
 
 
 def _convert(name: str, text: str) -> Any:
-    if name in _WORDS:
-        return text
-    if name in _FLAGS:
+    kind = kind_of(name)
+    if kind is bool:
         if text.lower() not in _TRUTH:
             raise ConfigError(f"{name} is true or false, not '{text}'.")
         return _TRUTH[text.lower()]
     try:
-        return int(text) if name in _WHOLE else float(text)
+        return kind(text)
     except ValueError:
-        kind = "a whole number" if name in _WHOLE else "a number"
-        raise ConfigError(f"{name} must be {kind}, not '{text}'.") from None
+        raise ConfigError(f"{name} must be {_SAID[kind]}, not '{text}'.") from None

@@ -10,6 +10,8 @@ from kenyon.train import Trainer
 
 
 class Progress(Protocol):
+    """What a plan's execution tells while it runs; the command line draws bars from it."""
+
     def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
         """These runs begin to train together, with so many of their epochs behind them."""
 

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any, Protocol
 
 from kenyon.errors import ConfigError
-from kenyon.experiments.config import is_whole
+from kenyon.experiments.config import kind_of
 from kenyon.streams import FIRST_SEED
 
 Values = dict[str, Any]  # of the settings that vary
@@ -85,7 +85,7 @@ def _range(name: str, values: Sequence[Any], distributions: Any) -> Any:
             f"--optuna draws {name} on a logarithmic scale, on which {min(values):g} has no place. Give values above "
             "0, or try a grid."
         )
-    if is_whole(name):
+    if kind_of(name) is int:
         return distributions.IntDistribution(min(values), max(values), log=True)
     return distributions.FloatDistribution(float(min(values)), float(max(values)), log=True)
 

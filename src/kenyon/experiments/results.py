@@ -71,6 +71,11 @@ class FleetOrigin:
 
 @dataclass(frozen=True)
 class Result:
+    """What a method reached on a benchmark: every run's accuracy matrix, and where it comes from.
+
+    Measures are a `Summary`, mean, standard error and the value of every run, or None where nothing can be said.
+    """
+
     config: dict[str, Any]
     parameters: int  # of one run, heads included
     runs: list[Run]
@@ -82,6 +87,7 @@ class Result:
 
     @property
     def label(self) -> str:
+        """The method, and of a point of a grid its values: `ewc[lambda_sp=1000]`."""
         return point_label(self.method, self.point)
 
     @property
@@ -94,6 +100,7 @@ class Result:
 
     @property
     def complete_runs(self) -> list[Run]:
+        """Those whose loss stayed finite."""
         return [run for run in self.runs if run.complete]
 
     @property
@@ -103,27 +110,33 @@ class Result:
 
     @property
     def aac(self) -> Summary | None:
+        """Average accuracy: of all tasks in the end, in per cent."""
         return Summary.of([average_accuracy(run.matrix) for run in self.complete_runs])
 
     @property
     def bwt(self) -> Summary | None:
+        """Backward transfer: what learning on did to the tasks before, in per cent."""
         return Summary.of([backward_transfer(run.matrix) for run in self._sequential])
 
     @property
     def fwt(self) -> Summary | None:
+        """Forward transfer: a task before it is learned, against a random start; needs the reference `alone`."""
         runs = [run for run in self._sequential if run.seed in self.alone]
         return Summary.of([forward_transfer(run.matrix, np.array(self.alone[run.seed])) for run in runs])
 
     @property
     def learned(self) -> Summary | None:
+        """Accuracy of every task just after it was learned: how well the method still learns."""
         return Summary.of([learning_accuracy(run.matrix) for run in self._sequential])
 
     @property
     def cosine(self) -> Summary | None:
+        """Cosine distance between the learners' predictions: their diversity."""
         return Summary.of([float(np.mean(run.cosine)) for run in self.complete_runs])
 
     @property
     def euclidean(self) -> Summary | None:
+        """Euclidean distance between the learners' predictions."""
         return Summary.of([float(np.mean(run.euclidean)) for run in self.complete_runs])
 
     @property
@@ -137,9 +150,11 @@ class Result:
 
     @property
     def seconds(self) -> float:
+        """Training time of all runs together."""
         return sum(fleet.seconds for fleet in self.fleets)
 
     def summary(self) -> dict[str, Any]:
+        """All measures as plain numbers, as they stand in result.json."""
         names = ("aac", "fwt", "bwt", "learned", "cosine", "euclidean")
         return {name: _summary_dict(getattr(self, name)) for name in names} | {"seconds": round(self.seconds, 2)}
 
@@ -152,6 +167,7 @@ class Result:
         )
 
     def to_json(self) -> str:
+        """The text of result.json."""
         body = {
             "format": FORMATS.present,
             "config": self.config,
@@ -165,10 +181,12 @@ class Result:
         return compact(json.dumps(plain(body), indent=1, allow_nan=False))
 
     def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
         write_atomically(path, (self.to_json() + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Result:
+        """Read a result.json, and check its form."""
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:

@@ -66,6 +66,7 @@ def plan(
     deterministic: bool = False,
     log: str | None = None,
 ) -> Plan:
+    """Check everything that `kenyon.run` is asked for, before anything is trained."""
     find_benchmark(benchmark)
     given = listed(overrides or {})
     if not methods:

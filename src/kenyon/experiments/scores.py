@@ -37,6 +37,8 @@ class Score:
 
 @dataclass(frozen=True)
 class Found:
+    """What a search found: `best`, the scores of all points, and where the choice comes from."""
+
     benchmark: str
     method: str
     protocol: SearchProtocol
@@ -113,6 +115,7 @@ class Found:
         )
 
     def save(self) -> None:
+        """Write `best.toml`, which `kenyon run --config` takes."""
         write_atomically(self.path, self.to_toml().encode())
 
 

@@ -98,6 +98,7 @@ def plan_search(
     out: Path | str = "results",
     fleet: int | None = None,
 ) -> Search:
+    """Check everything that `kenyon.search` is asked for, before anything is trained."""
     count = len(find_benchmark(benchmark).source.class_counts)
     how = SearchProtocol(protocol, share)  # type: ignore[arg-type]  # which says so if it is no protocol
     folds = FOLDS[how.name] if folds is None else folds

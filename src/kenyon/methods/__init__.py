@@ -4,7 +4,7 @@ A new method is a function of a few lines with @method.
 """
 
 from kenyon.methods import columns, independent, regularised, replayed, together
-from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, method
+from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, load_method_file, method
 
 __all__ = [
     "METHODS",
@@ -13,6 +13,7 @@ __all__ = [
     "columns",
     "find_method",
     "independent",
+    "load_method_file",
     "method",
     "regularised",
     "replayed",

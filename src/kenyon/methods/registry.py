@@ -2,7 +2,7 @@
 
 A method is a value: a number of learners, an importance and some penalties. A function that returns one is a method
 on the command line: its name is the method's (caf_ewc -> caf-ewc) and its keywords are the hyper-parameters that
-`--set` takes.
+`--set` takes; their annotations say which values they may have (float and `Strength`, int, bool, or words).
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from functools import cached_property
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
@@ -19,6 +22,7 @@ from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Stren
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
+from kenyon.user_files import import_file
 
 
 @dataclass(frozen=True)
@@ -37,22 +41,34 @@ class Method:
     schedule: Literal["sequential", "joint", "restart", "discrete"] = "sequential"
     from_first: bool = False  # penalties act, and adapt, from the first task on, whatever the regime says
 
+    def __post_init__(self) -> None:
+        for penalty in self.penalties:
+            if not isinstance(penalty, ParameterPenalty | PredictionPenalty):
+                raise ConfigError(
+                    f"{penalty!r} is no penalty. One on weights has learned, value and forces; one on predictions "
+                    "has strength, needs_own, validated, learned and value (see kenyon.penalties)."
+                )
+
     @property
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
         return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
 
-    @property
+    @cached_property  # every step asks
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:
-        return tuple(p for p in self.penalties if not isinstance(p, PredictionPenalty))
+        """Those on weights."""
+        return tuple(p for p in self.penalties if isinstance(p, ParameterPenalty))
 
-    @property
+    @cached_property  # every step asks
     def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
+        """Those on what the learners say of a batch."""
         return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
 
 
 @dataclass(frozen=True)
 class MethodSpec:
+    """A method by name, and what can be said of it before its hyper-parameters are known."""
+
     name: str
     summary: str
     build: Callable[..., Method]
@@ -60,6 +76,13 @@ class MethodSpec:
     @property
     def hyperparameters(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.build).parameters)
+
+    @property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return get_type_hints(self.build)
+        except NameError:  # annotations that mean nothing at run time: no strengths, and numbers only
+            return {}
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -70,11 +93,12 @@ class MethodSpec:
     @property
     def strengths(self) -> tuple[str, ...]:
         """Those annotated as `Strength`: their values may differ between runs that train together."""
-        try:
-            hints = get_type_hints(self.build)
-        except NameError:  # annotations that mean nothing at run time; such points train one after another
-            return ()
-        return tuple(name for name in self.hyperparameters if hints.get(name) == Strength)
+        return tuple(name for name in self.hyperparameters if self._hints.get(name) == Strength)
+
+    @property
+    def kinds(self) -> dict[str, type]:
+        """What a value of each hyper-parameter is: str, bool, int or, without an annotation that says so, float."""
+        return {name: _kind(hint) for name, hint in self._hints.items() if name in self.hyperparameters}
 
     @property
     def multi(self) -> bool:
@@ -115,12 +139,33 @@ METHODS: dict[str, MethodSpec] = {}
 
 
 def method(build: Callable[..., Method]) -> Callable[..., Method]:
+    """Makes the function a method by its name. Those of Kenyon keep theirs: results know methods by name alone."""
     name = build.__name__.replace("_", "-")
-    METHODS[name] = MethodSpec(name, (inspect.getdoc(build) or "").splitlines()[0], build)
+    if name in METHODS and METHODS[name].build.__module__ != build.__module__:
+        raise ConfigError(f"There is a method {name} already. Give the function {build.__name__} another name.")
+    METHODS[name] = MethodSpec(name, next(iter((inspect.getdoc(build) or "").splitlines()), ""), build)
     return build
 
 
 def find_method(name: str) -> MethodSpec:
+    """The method of that name; otherwise an error that names the nearest ones."""
     if name not in METHODS:
-        raise unknown("method", name, METHODS)
+        raise ConfigError(f"{unknown('method', name, METHODS)} One of your own goes by its file: --method mine.py.")
     return METHODS[name]
+
+
+def load_method_file(path: Path) -> list[str]:
+    """Import a user's file and give the names of the methods in it."""
+    module = import_file(path, "method")
+    names = [name for name, spec in METHODS.items() if spec.build.__module__ == module.__name__]
+    if not names:
+        raise ConfigError(f"{path} must define at least one function with @method; it defines none.")
+    return names
+
+
+def _kind(hint: Any) -> type:
+    """Of alternatives the first counts; None is always allowed."""
+    first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+    if get_origin(first) is Literal:
+        return str
+    return first if first in (str, bool, int) else float

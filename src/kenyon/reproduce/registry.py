@@ -15,6 +15,8 @@ CIFAR = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100")
 
 @dataclass(frozen=True)
 class Reproduction:
+    """A figure or table of the paper: the runs that it wants, and what it makes of them."""
+
     name: str
     shows: str
     cost: str  # of all its runs at paper scale, on one H200
@@ -38,6 +40,7 @@ def reproduction(
 
 
 def find_reproduction(name: str) -> Reproduction:
+    """The figure or table of that name; otherwise an error that names the nearest ones."""
     if name not in REPRODUCTIONS:
         raise unknown("figure or table", name, [*REPRODUCTIONS, "all"])
     return REPRODUCTIONS[name]

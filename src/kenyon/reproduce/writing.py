@@ -25,6 +25,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Written:
+    """A figure or table, and the files that it is in."""
+
     name: str
     figure: Figure
     data: Path

@@ -95,11 +95,13 @@ SUITES: dict[str, Suite] = {}
 
 
 def register(suite: Suite) -> Suite:
+    """Make a suite of games known by its name."""
     SUITES[suite.name] = suite
     return suite
 
 
 def find_suite(name: str) -> Suite:
+    """The suite of that name; otherwise an error that names the nearest ones."""
     if name not in SUITES:
         raise unknown("suite of games", name, SUITES)
     return SUITES[name]

@@ -44,16 +44,19 @@ def register(
     needs: tuple[str, ...] = (),
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
+    """Make a source of a function that reads it, under the function's name."""
+
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
-        summary = inspect.getdoc(load) or ""
-        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, whole, load)
+        summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
+        SOURCES[name] = SourceSpec(name, summary, class_counts, shape, needs, whole, load)
         return load
 
     return add
 
 
 def find_source(name: str) -> SourceSpec:
+    """The source of that name; otherwise an error that names the nearest ones."""
     if name not in SOURCES:
         raise unknown("benchmark", name, SOURCES)
     return SOURCES[name]

@@ -36,6 +36,8 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Task:
+    """Classes that are learned together, with their training, validation and test samples."""
+
     name: str
     classes: tuple[str, ...]
     train: Split
@@ -65,6 +67,7 @@ class Stream:
 
     @property
     def pool(self) -> Pool:
+        """The images of all tasks."""
         return self.tasks[0].train.pool
 
     @property
@@ -79,4 +82,5 @@ class Stream:
 
     @property
     def class_counts(self) -> tuple[int, ...]:
+        """Of each task."""
         return tuple(len(task.classes) for task in self.tasks)

@@ -16,6 +16,8 @@ from kenyon.theory.covers import Cover
 
 @dataclass(frozen=True)
 class Bound:
+    """A generalisation bound, term by term."""
+
     flatness: float
     discrepancy: float
     cover: Cover

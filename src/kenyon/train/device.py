@@ -12,6 +12,7 @@ from kenyon.threads import cpu_threads, in_streams, side_by_side
 
 
 def choose_device(name: str = "auto") -> torch.device:
+    """auto, cpu or cuda as a device; an error where it is not there."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -37,6 +37,8 @@ class Samples:
 
 
 class Fleet:
+    """The data of all runs on the device: which images each run's batches have, epoch by epoch."""
+
     def __init__(
         self,
         streams: Sequence[Stream],

@@ -46,6 +46,8 @@ Watcher = Callable[["Trainer"], bool]
 
 
 class Trainer:
+    """A fleet of runs that learn their tasks one after another: `run` is the loop."""
+
     def __init__(
         self, net: Net, streams: Sequence[Stream], method: Method, training: Training, *, members: int = 1
     ) -> None:

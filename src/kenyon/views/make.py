@@ -36,6 +36,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Bar:
+    """A named value with its error, the points behind it and a reference beside it."""
+
     name: str
     value: float
     error: float | None = None
@@ -62,14 +64,17 @@ def numbers(values: Any, digits: int = 6) -> Any:
 
 
 def lines(title: str, x: str, y: str, series: Iterable[Series], note: str = "", *, digits: int = 2) -> View:
+    """Lines through the points of series."""
     return _made("lines", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
 
 
 def scatter(title: str, x: str, y: str, series: Iterable[Series], note: str = "", *, digits: int = 2) -> View:
+    """The points of series."""
     return _made("scatter", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
 
 
 def bars(title: str, axis: str, data: Iterable[Bar], note: str = "", *, reference: str = "", digits: int = 2) -> View:
+    """Named values side by side."""
     named = {"reference_name": reference} if reference else {}
     return _made("bars", title, note, digits, x=axis, data=[bar.as_dict() for bar in data], **named)
 
@@ -86,17 +91,20 @@ def heatmap(
     scale: str = "sequential",
     digits: int = 2,
 ) -> View:
+    """A matrix of numbers as colours."""
     names = {"columns": list(columns), "rows": list(rows)}
     return _made("heatmap", title, note, digits, x=x, y=y, **names, data=numbers(values), scale=scale)
 
 
 def images(title: str, pictures: Iterable[dict[str, str]], across: int, note: str = "") -> View:
+    """Pictures, so many in a row."""
     return _made("images", title, note, 2, data=list(pictures), across=across)
 
 
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "", *, digits: int = 2
 ) -> View:
+    """Rows of words and numbers."""
     return _made("table", title, note, digits, columns=list(columns), data=numbers([list(row) for row in rows]))
 
 

@@ -48,7 +48,11 @@ def analyse(
     ] = None,
     method: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--method", "-m", help="Only these methods, or points of a grid as `kenyon show` names them."),
+        typer.Option(
+            "--method",
+            "-m",
+            help="Only these methods, or points of a grid as `kenyon show` names them; your own file.py for yours.",
+        ),
     ] = None,
     set_: Annotated[
         Optional[list[str]],  # noqa: UP045

@@ -23,7 +23,7 @@ def run(
         typer.Option(
             "--method",
             "-m",
-            help="One or several, with commas. See `kenyon list methods`.",
+            help="One or several, with commas: names of `kenyon list methods`, or your own file.py.",
             show_default="finetune,ewc,caf-ewc",
         ),
     ] = None,
@@ -134,7 +134,9 @@ def run(
 
 def search(
     benchmark: Annotated[str, typer.Argument(help="A name of `kenyon list benchmarks`, or your own file.py.")],
-    method: Annotated[str, typer.Option("--method", "-m", help="The method whose settings are chosen.")] = "caf-ewc",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="The method whose settings are chosen; or your own file.py.")
+    ] = "caf-ewc",
     protocol: Annotated[
         str,
         typer.Option(

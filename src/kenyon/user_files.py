@@ -1,0 +1,34 @@
+"""A user's own file, named on the command line where a benchmark or a method is expected."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from kenyon.errors import ConfigError, KenyonError
+
+
+def is_user_file(name: str) -> bool:
+    return name.endswith(".py")
+
+
+def import_file(path: Path, kind: str) -> ModuleType:
+    """Run the file, which registers what it defines. `kind`: what it is expected to define."""
+    if not path.is_file():
+        raise ConfigError(f"There is no file {path}. Give a {kind}'s name, or a file that defines one.")
+    name = f"kenyon_user_{path.stem}"  # never that of a real module, whatever the file is called
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except KenyonError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{path} cannot be imported: {type(error).__name__}: {error}. Mend it and run again."
+        ) from error
+    return module

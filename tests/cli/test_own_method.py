@@ -1,0 +1,113 @@
+"""A method of a user's own, in one file and without touching the package."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kenyon.methods import METHODS, find_method
+from kenyon.nets import Net, digits_mlp
+from kenyon.penalties import Weights
+from tests.cli.conftest import Said
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_method.py"
+SMALL = ("--tasks", 2, "--epochs", 1, "--seeds", 1, "--no-fwt")
+KINDS = """
+from typing import Literal
+from kenyon.methods import Method, method
+
+@method
+def told(form: Literal["mild", "hard"] = "mild", rounds: int = 1, warm: bool = False, share: float | None = None):
+    assert (form, rounds, warm, share) in [("mild", 1, False, None), ("hard", 3, True, 0.5)]
+    return Method()
+"""
+
+MISMADE = "from kenyon.methods import Method, method\n@method\ndef mine(): return Method(penalties=(0.5,))"
+
+
+@pytest.fixture(autouse=True)
+def registry() -> Iterator[None]:
+    """What a test registers is gone after it."""
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+def test_a_file_is_a_method(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    out = ("--out", tmp_path)
+    said = kenyon(
+        "run", "digits", "--method", f"finetune,{EXAMPLE}", *out, *SMALL, "--set", "lambda_af=1e-3", "--json"
+    )
+    assert said.code == 0, said.err
+    assert list(json.loads(said.out.splitlines()[-1])["methods"]) == [
+        "finetune",
+        "ewc-af1-cpr",
+        "selective-forgetting",
+    ]
+    METHODS.pop("selective-forgetting")  # as in another process
+    said = kenyon("analyse", tmp_path, "--what", "pertask")
+    assert said.code == 1 and "--method mine.py" in said.err
+    said = kenyon("analyse", tmp_path, "--what", "pertask", "--method", EXAMPLE)
+    assert said.code == 0, said.err
+    assert (tmp_path / "digits" / "selective-forgetting" / "analysis" / "pertask.json").is_file()
+
+
+def test_a_search_takes_a_file_with_one_method(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("search", "digits", "--method", EXAMPLE, "--out", tmp_path)
+    assert said.code == 1 and "ewc-af1-cpr, selective-forgetting" in said.err
+
+
+def test_annotations_say_what_values_are(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(KINDS)
+    run = ("run", "digits", "--method", file, "--out", tmp_path, *SMALL)
+    words = [word for pair in ("form=hard", "rounds=3", "warm=yes", "share=0.5") for word in ("--set", pair)]
+    said = kenyon(*run, *words)
+    assert said.code == 0, said.err
+    assert find_method("told").summary == ""  # a docstring is not asked for
+    for pair, why in (("rounds=1.5", "rounds must be a whole number"), ("warm=3", "warm is true or false")):
+        said = kenyon(*run, "--set", pair)
+        assert said.code == 1 and why in said.err
+
+
+def test_a_configuration_may_name_a_file(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f'method = ["finetune", "{EXAMPLE}"]')
+    said = kenyon("run", "--config", tmp_path / "mine.toml", "--out", tmp_path, *SMALL)
+    assert said.code == 0, said.err
+    assert {path.name for path in (tmp_path / "digits").iterdir()} >= {"ewc-af1-cpr", "selective-forgetting"}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "must define at least one function with @method"),
+        ("from kenyon.methods import Method, method\n@method\ndef ewc(): return Method()", "a method ewc already"),
+        ("import nonsense", "ModuleNotFoundError"),
+        (MISMADE, "0.5 is no penalty"),
+    ],
+)
+def test_files_that_are_no_method(text: str, why: str, kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    said = kenyon("run", "--method", tmp_path / "mine.py", "--out", tmp_path)
+    assert said.code == 1 and why in said.err
+    assert "no file" in kenyon("run", "--method", tmp_path / "missing.py").err
+
+
+def test_the_forces_of_the_examples_penalty_are_its_gradient() -> None:
+    penalty = runpy.run_path(str(EXAMPLE))["ForgetUnimportant"](torch.tensor([2.0, 3.0]))
+    net = Net(digits_mlp(3), (1, 8, 8), (2, 2))
+    made = torch.Generator().manual_seed(0)
+    theta = torch.randn(2, net.layout.size, generator=made, requires_grad=True)
+    importance = torch.rand(2, net.layout.protected, generator=made)
+    weights = Weights(net, theta, torch.tensor([0]), importance, torch.zeros_like(importance))
+    (expected,) = torch.autograd.grad(penalty.value(weights).sum(), theta)
+    got = torch.zeros_like(theta)
+    for force in penalty.forces(weights, got):
+        force.add_to(got, theta.detach())
+    torch.testing.assert_close(got, expected)
