@@ -18,6 +18,7 @@ from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
+from kenyon.experiments.store import result_files
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
 from kenyon.report.plots import draw_views
@@ -119,11 +120,7 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     """Results at or below a path with their folders: benchmark -> label -> (folder, result)."""
     if benchmark is not None and benchmark.endswith(".py"):
         benchmark = load_benchmark_file(Path(benchmark))
-    if not path.exists():
-        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
-    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
-    if not files:
-        raise ResultsError(f"There are no results (result.json) below {path}.")
+    files = result_files(path)
     wanted = None if methods is None else [name.strip() for name in methods.split(",") if name.strip()]
     found: dict[str, dict[str, tuple[Path, Result]]] = {}
     labels: set[str] = set()
