@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Address:
         self.local = Path(tempfile.mkdtemp(prefix="kenyon-sweep-"))
         atexit.register(shutil.rmtree, self.local, ignore_errors=True)
         self.known: dict[str, tuple[int, int]] = {}  # files as they were pulled or pushed: time and size
+        self.lock = threading.RLock()  # a lease's thread pushes while its fleet trains
 
     def create(self, name: str, data: bytes) -> bool:
         with self._told("write", name):
@@ -60,7 +62,9 @@ class Address:
         return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found)
 
     def remove(self, name: str) -> None:
-        with contextlib.suppress(FileNotFoundError), self._told("remove", name):
+        with self.lock, contextlib.suppress(FileNotFoundError), self._told("remove", name):
+            shutil.rmtree(self.local / name, ignore_errors=True)
+            self.drop(name)
             self.files.rm(self._at(name), recursive=True)
 
     def pull(self, folder: str, start: str = "") -> None:
@@ -74,15 +78,19 @@ class Address:
                 self.known[name] = _moment(self.local / name)
 
     def push(self, folder: str) -> None:
-        top = self.local / folder
-        there = [top] if top.is_file() else [path for path in top.rglob("*") if path.is_file()]
-        for path in there:
-            name = path.relative_to(self.local).as_posix()
-            with contextlib.suppress(FileNotFoundError):  # replaced or removed at this moment: the next push has it
-                moment = _moment(path)
-                if not name.endswith(".tmp") and self.known.get(name) != moment:
-                    self.write(name, path.read_bytes())
-                    self.known[name] = moment
+        with self.lock:
+            top = self.local / folder
+            for path in [top] if top.is_file() else top.rglob("*"):
+                name = path.relative_to(self.local).as_posix()
+                with contextlib.suppress(FileNotFoundError):  # replaced or removed just now: the next push has it
+                    moment = _moment(path)
+                    if path.is_file() and not name.endswith(".tmp") and self.known.get(name) != moment:
+                        self.write(name, path.read_bytes())
+                        self.known[name] = moment
+
+    def drop(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            (self.local / name).unlink(missing_ok=True)
 
     def _at(self, name: str) -> str:
         return f"{self.root}/{name}"

@@ -76,3 +76,4 @@ def _move(space: Space, path: Path, to: Path) -> None:
     path.replace(to)
     sync_folder(to.parent)
     space.push(name_of(space, to))
+    space.drop(name_of(space, to))

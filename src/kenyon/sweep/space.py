@@ -58,7 +58,11 @@ class Space(Protocol):
         ...
 
     def push(self, folder: str) -> None:
-        """Let all see what has changed here at and below a folder."""
+        """Let all see what has changed here at and below a folder, or a file."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """A file that is not needed here any more, where this is a copy of it."""
         ...
 
 
@@ -123,6 +127,8 @@ class Folder:
     def pull(self, folder: str, start: str = "") -> None: ...
 
     def push(self, folder: str) -> None: ...
+
+    def drop(self, name: str) -> None: ...
 
 
 def open_space(address: Path | str) -> Space:
