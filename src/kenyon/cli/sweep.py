@@ -146,4 +146,13 @@ def _shown(space: Space, told: Console) -> Iterator[Callable[[], None]]:
         yield line
         return
     with Live(console=told, transient=True) as live:
-        yield lambda: live.update(standing(watch.look()))
+        rest = [0.0]
+
+        def table() -> None:
+            if last.seconds > rest[0]:
+                last.start()
+                live.update(standing(watch.look()))
+                rest[0] = 10 * last.seconds  # a look at a thousand leases takes a while
+                last.start()
+
+        yield table

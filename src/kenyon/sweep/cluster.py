@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from dataclasses import replace
@@ -30,7 +31,7 @@ class Cluster:
                 f"The Ray cluster at {address} has no {self.kind}. Leave out --device, or name another."
             )
         needs = {"num_gpus": 1} if self.kind == "GPU" else {"num_cpus": 1}
-        self.task = self.ray.remote(max_retries=RETRIES, **needs)(work)
+        self.remote = self.ray.remote(max_retries=RETRIES, **needs)(task)
         self.running: dict[Any, Order] = {}
 
     def _connect(self, address: str, workers: int | None) -> None:
@@ -69,7 +70,7 @@ class Cluster:
         return self.busy < AHEAD * self.slots
 
     def start(self, order: Order) -> None:
-        self.running[self.task.remote(replace(order, device=self.device))] = order
+        self.running[self.remote.remote(replace(order, device=self.device))] = order
 
     def finished(self, seconds: float) -> list[tuple[Order, Outcome]]:
         if not self.running:
@@ -78,9 +79,9 @@ class Cluster:
         ready, _ = self.ray.wait(list(self.running), num_returns=1, timeout=seconds)
         return [(self.running.pop(one), self._outcome(one)) for one in ready]
 
-    def _outcome(self, task: Any) -> Outcome:
+    def _outcome(self, one: Any) -> Outcome:
         try:
-            outcome: Outcome = self.ray.get(task)
+            outcome: Outcome = self.ray.get(one)
             return outcome
         except self.ray.exceptions.RayError as error:
             first = str(error).strip().splitlines()[0]
@@ -88,13 +89,19 @@ class Cluster:
 
     def stop(self) -> None:
         """As an interrupt in every worker, which saves its last complete epoch."""
-        for task in self.running:
-            self.ray.cancel(task)
+        for one in self.running:
+            self.ray.cancel(one)
         self.ray.wait(list(self.running), num_returns=len(self.running), timeout=30.0)
         self.running = {}
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def task(order: Order) -> Outcome:
+    """Ray stops a task by an interrupt, which a process started in the background would not hear."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return work(order)
 
 
 def _ray() -> Any:
