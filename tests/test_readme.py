@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/results.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/results.md", "docs/scale.md"])
 def test_tables_are_those_of_the_result_files(page: str) -> None:
     rendered = runpy.run_path(str(ROOT / "benchmarks" / "update_readme.py"))["rendered"]
     text = (ROOT / page).read_text()

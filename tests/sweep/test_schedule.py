@@ -20,6 +20,7 @@ def test_by_hand() -> None:
     assert (outlook.deaths, outlook.again) == (0, 0.0)
     assert simulate([3, 2, 2], 10).seconds == 3
     assert simulate([], 3).seconds == 0
+    assert simulate([3, 2, 2], 2, start=1).seconds == 5
 
 
 @given(TIMES, st.integers(1, 12))
@@ -36,9 +37,9 @@ def test_between_the_bounds(times: list[float], workers: int) -> None:
 @given(TIMES, st.integers(1, 12), st.integers(0, 1000))
 def test_deaths_cost_what_was_not_saved(times: list[float], workers: int, seed: int) -> None:
     dying = Dying(every=200.0, saved=30.0, noticed=60.0, replaced=10.0)
-    outlook = simulate(times, workers, dying, seed)
+    outlook = simulate(times, workers, dying, seed=seed)
     assert 0 <= outlook.again <= 30.0 * outlook.deaths
     # At worst all that is lost, waited for and replaced stands in one line.
     worst = simulate(times, 1).seconds + outlook.again + outlook.deaths * (60.0 + 10.0)
     assert max(sum(times) / workers, max(times)) <= outlook.seconds * (1 + 1e-9) <= worst * (1 + 2e-9)
-    assert simulate(times, workers, Dying(every=1e30), seed).seconds == simulate(times, workers).seconds
+    assert simulate(times, workers, Dying(every=1e30), seed=seed).seconds == simulate(times, workers).seconds

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,10 @@ from kenyon.experiments import execute, plan, training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
-from kenyon.sweep import Sweep, Unfinished, carry_out, collect, open_space, working
+from kenyon.sweep import Sweep, Unfinished, carry_out, collect, leases, open_space, working
 from kenyon.sweep.driver import LIVES
 from kenyon.sweep.here import Here
-from kenyon.sweep.leases import Leases
+from kenyon.sweep.leases import Holder, Leases
 from kenyon.sweep.orders import DIED, Order, Outcome
 from kenyon.sweep.processes import Processes
 from kenyon.sweep.space import FLEETS, HOME, LEASES
@@ -189,6 +192,30 @@ def test_another_plan_is_refused_while_one_is_at_work_and_goes_on_from_it_after(
     assert clean(tmp_path / "out")
 
 
+def test_another_plan_waits_for_leases_of_other_machines_to_end(
+    planned: Planned, experiment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = planned().space
+    experiment.write_text(experiment.read_text().replace("seeds = 2", "seeds = 3"))
+    theirs = replace(Holder.here(), machine="another")
+    told: list[str] = []
+
+    def left() -> None:
+        space.write(f"{LEASES}/fleet.1", json.dumps(asdict(theirs)).encode())
+
+    def goes_on(seconds: float) -> None:
+        nonlocal theirs
+        theirs = replace(theirs, beat=theirs.beat + 1)
+        left()
+
+    left()
+    monkeypatch.setattr(time, "sleep", goes_on)
+    with pytest.raises(ResultsError, match="another plan"):
+        planned(tell=told.append)
+    monkeypatch.setattr(time, "sleep", lambda seconds: monkeypatch.setattr(leases, "EXPIRY", -1.0))
+    assert len(planned(tell=told.append).fleets) == 2 and len(told) == 2
+
+
 # ---------------------------------------------------------------------- what goes wrong
 
 
@@ -257,10 +284,10 @@ def test_a_fleet_that_kills_its_workers_is_left_out(planned: Planned) -> None:
 def test_a_process_that_is_killed(planned: Planned, tmp_path: Path, whole: Whole) -> None:
     """SIGKILL, once it is at work: another process takes its fleet, and the numbers stay."""
     sweep, place = planned(fleet=4), Processes(1, "cpu")
-    leases, killed = Leases(sweep.space), []
+    looking, killed = Leases(sweep.space), []
 
     def kill() -> None:
-        for what, holder in leases.held().items():
+        for what, holder in looking.held().items():
             if not killed and holder is not None and what in {fleet.id for fleet in sweep.fleets}:
                 killed.append(holder.process)
                 os.kill(holder.process, signal.SIGKILL)

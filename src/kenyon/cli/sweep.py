@@ -27,6 +27,7 @@ from kenyon.sweep.processes import Processes
 from kenyon.sweep.settling import name_of
 from kenyon.sweep.space import Folder, Space
 from kenyon.sweep.status import Watch
+from kenyon.train import choose_device
 
 
 def sweep_command(
@@ -56,6 +57,8 @@ def sweep_command(
         raise ConfigError(f"--workers takes a whole number from 1 on, not {workers}.")
     if out.startswith("memory://") and (workers or ray):
         raise ConfigError("memory:// is this process's own. Leave out --workers and --ray, or choose another --out.")
+    if ray is None:
+        choose_device(device)
     for name in read_config(experiment).benchmarks:
         if not name.endswith(".py"):
             named_benchmark(name)

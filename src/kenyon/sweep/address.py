@@ -59,7 +59,8 @@ class Address:
                 found = self.files.ls(self._at(folder), detail=True)
             except FileNotFoundError:
                 return []
-        return sorted(entry["name"].rstrip("/").rpartition("/")[2] for entry in found)
+        names = (entry["name"].rstrip("/").rpartition("/")[2] for entry in found)
+        return sorted(name for name in names if not name.endswith(".tmp"))
 
     def remove(self, name: str) -> None:
         with self.lock, contextlib.suppress(FileNotFoundError), self._told("remove", name):

@@ -20,11 +20,13 @@ ANSWER = 5.0  # seconds to wait for an address
 class Cluster:
     def __init__(self, address: str, device: str, workers: int | None = None) -> None:
         """`address`: host:port, ray://host:port, auto, or local for a Ray of this machine alone."""
+        if device not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"Workers of a cluster train on auto, cpu or cuda, not on '{device}'.")
         self.ray = _ray()
         self._connect(address, workers)
         resources = self.ray.cluster_resources()
         self.device = ("cuda" if resources.get("GPU") else "cpu") if device == "auto" else device
-        self.kind = "GPU" if self.device.startswith("cuda") else "CPU"
+        self.kind = "GPU" if self.device == "cuda" else "CPU"
         if not resources.get(self.kind):
             self.close()
             raise ConfigError(

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
-from kenyon.errors import KenyonError
+from kenyon.errors import KenyonError, ResultsError
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.missing import commands_for
 from kenyon.experiments.results import Result
@@ -107,8 +107,9 @@ def carry_out(
 
 def _give_up(sweep: Sweep, fleet: Fleet, outcome: Outcome) -> None:
     """Leave its states beside the results, where `kenyon run` goes on from them, and say that it ended."""
-    sweep.space.pull(fleet.folder)
-    settle(sweep.space, fleet.folder)
+    with suppress(ResultsError):  # what cannot be moved stays where it is
+        sweep.space.pull(fleet.folder)
+        settle(sweep.space, fleet.folder)
     why = outcome.why or f"Its worker died {LIVES} times, perhaps for want of memory on the host."
     Outcome(FAILED, why).save(sweep.space, fleet.id)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -87,9 +86,3 @@ class Outcome:
             return cls(**body | {"without": [(str(label), int(seed)) for label, seed in body["without"]]})
         except (ValueError, TypeError, KeyError):
             return None
-
-    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
-        """Which of a fleet's cells were not trained."""
-        if self.end != DONE:
-            return list(cells)
-        return [cell for cell in cells if (cell.point.label, cell.seed) in self.without]

@@ -39,10 +39,12 @@ def longest_first(seconds: Sequence[float]) -> list[int]:
     return sorted(range(len(seconds)), key=lambda number: -seconds[number])
 
 
-def simulate(seconds: Sequence[float], workers: int, dying: Dying | None = None, seed: int = 0) -> Outlook:
-    """Fleets that take so long, in the order of the queue."""
+def simulate(
+    seconds: Sequence[float], workers: int, dying: Dying | None = None, *, start: float = 0.0, seed: int = 0
+) -> Outlook:
+    """Fleets that take so long, in the order of the queue. `start`: seconds before a worker's first fleet."""
     random = np.random.default_rng(seed)
-    ready = [0.0] * min(workers, max(1, len(seconds)))  # when each worker is free: a heap
+    ready = [start] * min(workers, max(1, len(seconds)))  # when each worker is free: a heap
     waiting = list(enumerate(map(float, seconds)))  # place in the queue and what is left: a heap
     asleep: list[tuple[float, int, float]] = []  # fleets of dead workers, and when that is noticed: a heap
     end, deaths, again = 0.0, 0, 0.0
@@ -62,6 +64,6 @@ def simulate(seconds: Sequence[float], workers: int, dying: Dying | None = None,
         lost = min(lives, random.uniform(0, dying.saved))
         again += lost
         heapq.heappush(asleep, (now + lives + dying.noticed, number, left - lives + lost))
-        heapq.heappush(ready, now + lives + dying.replaced)
+        heapq.heappush(ready, now + lives + dying.replaced + start)
     useful = float(np.sum(seconds))
     return Outlook(end, useful / (workers * end) if end else 1.0, deaths, again)

@@ -46,7 +46,7 @@ class Space(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Of the files in a folder, not of those below."""
+        """Of what is in a folder, not below."""
         ...
 
     def remove(self, name: str) -> None:
