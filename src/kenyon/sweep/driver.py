@@ -20,7 +20,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.runner import gather
 from kenyon.experiments.store import PointFolder
 from kenyon.machine import MACHINE
-from kenyon.sweep.leases import Leases
+from kenyon.sweep.leases import DRIVER, Leases
 from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.planning import Sweep
 from kenyon.sweep.queue import Queue
@@ -74,9 +74,10 @@ def carry_out(
     elsewhere: dict[str, Fleet] = {}  # claimed by others
     over: dict[str, bytes] = {}  # leases of others that are over
     with ExitStack() as closing:
-        mine = leases.claim(f"sweep-{MACHINE}-{os.getpid()}")
+        mine = leases.claim(f"{DRIVER}{MACHINE}-{os.getpid()}")
         if mine is not None:
             closing.enter_context(mine.beating())
+        closing.callback(leases.tidy)
         closing.callback(place.close)
         while queue or elsewhere or place.busy:
             if stop():

@@ -25,6 +25,7 @@ from kenyon.machine import MACHINE, NAME, alive
 from kenyon.sweep.space import LEASES, Space
 
 BEAT = 10.0  # seconds between renewals
+DRIVER = "sweep-"  # what those are called that a sweep holds as long as it runs
 EXPIRY = 60.0  # without one, a lease is over: several beats, for a holder may wait for its disk
 
 
@@ -72,6 +73,13 @@ class Leases:
             latest[what] = max(number, latest.get(what, 0))
         looked = {what: self._look(_file(what, number)) for what, number in latest.items()}
         return {what: Holder.read(data) for what, (over, data) in looked.items() if not over}
+
+    def tidy(self) -> None:
+        """Remove those of sweeps of this machine that were killed. Nobody claims what they are called again."""
+        for file in self.space.names(LEASES):
+            holder = Holder.read(self.space.read(f"{LEASES}/{file}")) if file.startswith(DRIVER) else None
+            if holder is not None and holder.gone:
+                self.space.remove(f"{LEASES}/{file}")
 
     def over(self, what: str) -> bytes | None:
         """What stands in a lease that is over, empty where there is none; None: somebody has it."""
