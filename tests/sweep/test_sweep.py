@@ -81,7 +81,7 @@ def test_forward_transfer_and_several_benchmarks(sweeping: Sweeping, experiment:
     assert found["digits-conv"]["finetune"].fwt is not None
 
 
-@pytest.mark.parametrize("calls", [0, 1, 3, 6])
+@pytest.mark.parametrize("calls", [0, 3])
 def test_stopped_it_goes_on(calls: int, sweeping: Sweeping, tmp_path: Path, whole: Whole) -> None:
     with pytest.raises(Interrupted):
         sweeping(stop=stop_after(calls))
@@ -222,10 +222,10 @@ def test_another_plan_waits_for_leases_of_other_machines_to_end(
 def test_a_fleet_that_does_not_fit_is_split_and_a_run_that_does_not_is_told(
     sweeping: Sweeping, tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full_device(monkeypatch, 1, (0, 0))
+    full_device(monkeypatch, 2, (0, 0))
     counter = Counter()
-    assert all_numbers(sweeping(progress=counter)["digits"]) == whole[0] and counter.splits
-    full_device(monkeypatch, 0, (0, 0))
+    assert all_numbers(sweeping(progress=counter)["digits"]) == whole[0] and counter.splits == [(4, 2)]
+    full_device(monkeypatch, 0, None)
     with pytest.raises(Unfinished) as raised:
         sweeping(tmp_path / "full")
     told = str(raised.value)

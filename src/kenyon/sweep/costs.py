@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 # Prior mean and standard deviation. Epochs cost their number. Runs and learners share a device: by `kenyon bench`, 20
 # runs of CAF on CIFAR-100 take 20^0.68 times as long as one on an H200, 4 take 4^0.77 times on two cores. A benchmark
 # may be a thousand times another.
-SLOPES = {"epochs": (1.0, 0.1), "runs": (0.7, 0.3), "learners": (0.3, 0.3), "width": (0.5, 0.3)}
+SLOPES = {"epochs": (1.0, 0.1), "runs": (0.7, 0.3), "learners": (0.8, 0.3), "width": (0.5, 0.3)}
 START = (math.log(0.05), 2.0)
 KINDS = {"benchmark": 2.5, "method": 0.7, "device": 2.0}
 NOISE = 0.3  # of the logarithm, before much was seen

@@ -44,9 +44,10 @@ class Fleet:
 
     @property
     def label(self) -> str:
-        config, points = self.cells[0].config, self.points
+        config, points, seeds = self.cells[0].config, self.points, sorted({cell.seed for cell in self.cells})
         name = points[0].label if len(points) == 1 else f"{config.method}, {len(points)} points"
-        return f"{name} on {config.benchmark}"
+        last = "" if len(seeds) == 1 else f" to {seeds[-1]}" if seeds[-1] - seeds[0] == len(seeds) - 1 else " ..."
+        return f"{name} on {config.benchmark}, seed {seeds[0]}{last}"
 
 
 @dataclass(frozen=True)
