@@ -70,15 +70,16 @@ def test_the_numbers_are_those_of_a_run(sweeping: Sweeping, tmp_path: Path, whol
 
 
 def test_forward_transfer_and_several_benchmarks(sweeping: Sweeping, experiment: Path, tmp_path: Path) -> None:
-    names = {'"digits"': '["digits", "digits-conv"]', '["ewc", "finetune"]': '"finetune"', "lambda_sp": "# lambda_sp"}
+    own = Path(__file__).parents[2] / "examples" / "own_stream.py"
+    names = {'"digits"': f'["digits", "{own}"]', '["ewc", "finetune"]': '"finetune"', "lambda_sp": "# lambda_sp"}
     for old, new in names.items():
         experiment.write_text(experiment.read_text().replace(old, new))
     found = sweeping(fwt=True)
-    assert [*found] == ["digits", "digits-conv"] and "random-init" not in found["digits"]
+    assert [*found] == ["digits", "own-stream"] and "random-init" not in found["digits"]
     settings = {name: value for name, value in SETTINGS.items() if name != "lambda_sp"}
     usual = run("digits", "finetune", 2, tasks=2, device="cpu", out=tmp_path / "run", **settings)
     assert found["digits"]["finetune"].fwt == usual["finetune"].fwt is not None
-    assert found["digits-conv"]["finetune"].fwt is not None
+    assert found["own-stream"]["finetune"].fwt is not None
 
 
 @pytest.mark.parametrize("calls", [0, 3])

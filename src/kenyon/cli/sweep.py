@@ -16,7 +16,7 @@ from kenyon.cli.progress import LINE_EVERY
 from kenyon.cli.run import draw, named_benchmark, stoppable, tell_results, watched
 from kenyon.cli.standing import standing, standing_line
 from kenyon.clock import Stopwatch, since
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config_file import read_config
 from kenyon.experiments.results import Result, plain
 from kenyon.report.tables import results_json
@@ -144,7 +144,8 @@ def _shown(space: Space, told: Console) -> Iterator[Callable[[], None]]:
         def line() -> None:
             if last.seconds > LINE_EVERY:
                 last.start()
-                told.print(standing_line(watch.look()), highlight=False, soft_wrap=True)
+                with contextlib.suppress(ResultsError):  # a store that does not answer for a moment
+                    told.print(standing_line(watch.look()), highlight=False, soft_wrap=True)
 
         yield line
         return
@@ -154,7 +155,8 @@ def _shown(space: Space, told: Console) -> Iterator[Callable[[], None]]:
         def table() -> None:
             if last.seconds > rest[0]:
                 last.start()
-                live.update(standing(watch.look()))
+                with contextlib.suppress(ResultsError):
+                    live.update(standing(watch.look()))
                 rest[0] = 10 * last.seconds  # a look at a thousand leases takes a while
                 last.start()
 

@@ -24,7 +24,7 @@ from kenyon.sweep.leases import DRIVER, Leases
 from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.planning import Sweep
 from kenyon.sweep.queue import Queue
-from kenyon.sweep.settling import name_of, settle
+from kenyon.sweep.settling import name_of, pull_results, settle
 from kenyon.sweep.space import MARKS, Folder
 from kenyon.train import Interrupted
 
@@ -126,7 +126,7 @@ class Unfinished(KenyonError):
         count = sum(map(len, reasons.values()))
         lines = [f"{count} {'run is' if count == 1 else 'runs are'} missing. The same command tries them again."]
         if folder is not None:
-            lines[0] += " One by one:"
+            lines[0] += " Or one by one:"
         for why, cells in reasons.items():
             lines += [why, *(commands_for(cells, folder) if folder else ())]
         super().__init__("\n".join(lines))
@@ -141,6 +141,7 @@ def collect(sweep: Sweep) -> dict[str, dict[str, Result]]:
         found[name] = {}
         for points in plan.methods:
             with leases.holding(f"results-{name}-{points[0].config.method}"):
+                pull_results(space, points)  # once more, when nobody else adds to them
                 found[name] |= gather(plan, points)
                 for point in points:
                     space.push(name_of(space, PointFolder(space.local, point).result_path))

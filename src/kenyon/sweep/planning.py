@@ -7,20 +7,20 @@ the first any more, and goes on from the states that it left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kenyon.experiments.benchmarks import find_benchmark, load_benchmark_file
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.fleets import crews, pieces
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.runner import Plan, check_fleet, missing_of, plan
 from kenyon.methods import find_method
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.orders import DONE, Fleet, Order, Outcome
 from kenyon.sweep.record import Record, identity_of_plans, wait_until_unused
-from kenyon.sweep.settling import settle
+from kenyon.sweep.settling import RESULT, settle
 from kenyon.sweep.space import FLEETS, MARKS, Space, check_space
 
 SHARES = 2  # fleets a worker, if there are runs for so many: more would balance better and use each device less well
@@ -36,21 +36,21 @@ class Sweep:
     files: tuple[str, ...] = ()  # that define benchmarks of the user's own
 
     def order(self, fleet: Fleet, over: bytes = b"") -> Order:
-        any_plan = next(iter(self.plans.values()))
+        same = next(iter(self.plans.values()))  # in all of them
         return Order(
             self.space.address,
             fleet,
-            None if any_plan.data is None else any_plan.data.absolute(),
+            None if same.data is None else same.data.absolute(),
             self.files,
-            any_plan.keep_every,
-            any_plan.deterministic,
+            same.keep_every,
+            same.deterministic,
             over,
         )
 
     def missing(self) -> list[Cell]:
         """What is not finished, as the store has it now."""
         for name in self.plans:
-            self.space.pull(name, "result.json")
+            self.space.pull(name, RESULT)
         return missing_cells(self.plans)
 
 
@@ -77,7 +77,7 @@ def plan_sweep(
         find_benchmark(name)
     check_space(space)
     for name in names:
-        space.pull(name, "result.json")
+        space.pull(name, RESULT)
     plans = {
         name: plan(
             name,
@@ -136,20 +136,15 @@ def cut(cells: Sequence[Cell], most: int, workers: int) -> list[Fleet]:
 
 
 def all_cells(plans: dict[str, Plan]) -> list[Cell]:
-    return [
-        Cell(point, seed)
-        for asked_for in plans.values()
-        for points in asked_for.methods
-        for point in points
-        for seed in asked_for.seeds
-    ]
+    return [Cell(point, seed) for one, point in _points(plans) for seed in one.seeds]
 
 
 def missing_cells(plans: dict[str, Plan]) -> list[Cell]:
-    return [
-        cell
-        for asked_for in plans.values()
-        for points in asked_for.methods
-        for point in points
-        for cell in missing_of(asked_for, point)
-    ]
+    return [cell for one, point in _points(plans) for cell in missing_of(one, point)]
+
+
+def _points(plans: dict[str, Plan]) -> Iterator[tuple[Plan, Point]]:
+    for one in plans.values():
+        for points in one.methods:
+            for point in points:
+                yield one, point

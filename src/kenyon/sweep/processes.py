@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kenyon.sweep.orders import DIED, Order, Outcome
+from kenyon.sweep.orders import DIED, FAILED, Order, Outcome
 from kenyon.sweep.working import work
 
 LAST = 30.0  # seconds that a worker has to save, once it was told to end
@@ -104,7 +104,7 @@ class Worker:
                 outcome = Outcome(DIED)
         except (EOFError, OSError):
             outcome = Outcome(DIED)
-        if outcome.end == DIED:
+        if outcome.end in (DIED, FAILED):
             self.process.join()
             self.process = None
         self.order = None
@@ -125,14 +125,16 @@ class Worker:
 
 
 def serve(pipe: Connection[Any, Any], stopping: Event, threads: int) -> None:
-    """What a worker is: order after order, until nobody sends any. Ctrl-C is the driver's to hear."""
+    """What a worker is: order after order, until nobody sends any, or one failed. Ctrl-C is the driver's to hear."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     torch.set_num_threads(threads)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
-            order = pipe.recv()
-            pipe.send(work(order, stop=stopping.is_set))
+            outcome = work(pipe.recv(), stop=stopping.is_set)
+            pipe.send(outcome)
+            if outcome.end == FAILED:
+                return  # a GPU's error may stay for the rest of a process
 
 
 def _end(number: int, frame: FrameType | None) -> None:

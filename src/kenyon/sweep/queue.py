@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
+from kenyon.errors import KenyonError
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import files_below
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
 from kenyon.sweep.orders import Fleet, Outcome
+from kenyon.sweep.settling import RESULT
 from kenyon.sweep.space import Space
 
 ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is made anew
@@ -51,5 +54,9 @@ class Queue:
 
 
 def seen_in_store(space: Space) -> list[Seen]:
-    """What the results that are here tell."""
-    return [seen for path in files_below(space.local, "result.json") for seen in seen_in(Result.load(path))]
+    """What the results that are here tell; those that cannot be read, or whose methods are not known, nothing."""
+    seen: list[Seen] = []
+    for path in files_below(space.local, RESULT):
+        with suppress(KenyonError):
+            seen += seen_in(Result.load(path))
+    return seen

@@ -53,6 +53,8 @@ def _work(order: Order, space: Space, lease: Lease, progress: Progress, stop: Ca
     room, own = Room(len(fleet.cells), device), space.local / fleet.folder
     benchmark = fleet.cells[0].config.benchmark
     told = Told(lease, len(fleet.cells), progress)
+    if (mark := Outcome.load(space, fleet.id)) is not None:
+        return mark  # another was faster
     every = order.keep_every and fleet.cells[0].config.method != REFERENCE
 
     def train(crew: Crew) -> None:
