@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.speed import speed_markdown
+from kenyon.report.tables import duration
 
 HERE = Path(__file__).parent
-PAGES = (HERE.parent / "README.md", HERE.parent / "docs" / "index.md", HERE.parent / "docs" / "results.md")
+PAGES = tuple(HERE.parent / page for page in ("README.md", "docs/index.md", "docs/results.md", "docs/scale.md"))
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 
@@ -33,11 +36,64 @@ def overview() -> str:
     return overview_markdown(load_results(HERE / "h200"))
 
 
+def schedule() -> str:
+    body: dict[str, Any] = json.loads((HERE / "schedule.json").read_text())
+    rows, dying = body["rows"], body["dying"]
+    head = (
+        "GPUs | fleets | runs each | longest first | shortest first | at work | with deaths | deaths | trained again"
+    )
+    lines = [
+        f"{rows[0]['runs']:,} runs, planned by `kenyon sweep` and simulated. A worker needs {body['start']:g} s "
+        "before",
+        f"its first fleet. With deaths, it lives {dying['every'] / 3600:g} h on average, its fleet loses up to "
+        f"{dying['saved']:g} s",
+        f"of work and waits {dying['noticed']:g} s, and another worker comes after {dying['replaced']:g} s.",
+        "",
+        f"| {head} |",
+        "|" + "---:|" * len(head.split("|")),
+    ]
+    for row in rows:
+        times = {name: duration(seconds) for name, seconds in row["seconds"].items()}
+        cells = (
+            f"{row['workers']:,}",
+            f"{row['fleets']:,}",
+            f"up to {row['largest']}",
+            times["longest_first"],
+            times["shortest_first"],
+            f"{100 * row['busy']:.0f}%",
+            times["with_deaths"],
+            f"{row['deaths']:g}",
+            f"{100 * row['again']:.2f}%",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def ray() -> str:
+    body: dict[str, Any] = json.loads((HERE / "sweep-ray.json").read_text())
+    killed, same = body["killed"], body["same_numbers"] and body["same_weights"]
+    return "\n".join(
+        (
+            f"{body['runs']} runs of digits, {body['epochs']} epochs a task, in {body['fleets']} fleets on a local "
+            "Ray of 2 workers",
+            f"(Ray {body['versions']['ray']}, {body['cores']} busy CPU cores). After {killed['seconds']:.0f} s one "
+            "worker was killed with SIGKILL, while the",
+            f"last state of its fleet stood at task {killed['state']['task']}, epoch {killed['state']['epoch']}. The "
+            "sweep went on by itself and ended after",
+            f"{duration(body['seconds_ray'])}; one process without Ray took {duration(body['seconds_one_process'])}. "
+            f"All accuracies and all {body['weights']} files",
+            f"of weights are {'the same' if same else 'NOT the same'}, bit for bit.",
+        )
+    )
+
+
 BLOCKS = {
     "demo": lambda: results("cpu"),
     "overview": overview,
     "measured": lambda: results("h200"),
     "speed": speed,
+    "schedule": schedule,
+    "ray": ray,
 }
 
 

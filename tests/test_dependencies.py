@@ -15,6 +15,7 @@ ROOT = Path(kenyon.__file__).parent
 # What each part of the library may import of the others, besides itself.
 BASE = {
     "errors",
+    "machine",
     "files",
     "formats",
     "clock",
@@ -43,7 +44,8 @@ PARTS = {
 }  # that methods are made of
 ALLOWED = {
     "errors": set(),
-    "files": {"errors"},
+    "machine": set(),
+    "files": {"errors", "machine"},
     "formats": {"errors"},
     "clock": set(),
     "version": set(),
@@ -77,11 +79,13 @@ ALLOWED = {
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
+    "sweep": DATA | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
     "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},
     "cli": DATA
-    | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "views", "report", "reproduce"},
+    | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "sweep"}
+    | {"views", "report", "reproduce"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
     "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report", "reproduce"},

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kenyon.errors import ResultsError
+from kenyon.machine import MACHINE, alive
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -17,7 +18,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     It is written beside its place under a name of this process's own, synced, renamed, and the folder synced: after
     the return it is there even if the power fails; until then what was there before is.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     pieces = (data,) if isinstance(data, bytes) else data
     try:
         _make_folder(path.parent)
@@ -38,6 +39,11 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def temporary_path(path: Path) -> Path:
+    """Of this process alone, also where several machines write into one folder."""
+    return path.with_name(f"{path.name}.{MACHINE}-{os.getpid()}.tmp")
 
 
 def set_aside(path: Path) -> Path:
@@ -74,20 +80,11 @@ def _make_folder(folder: Path) -> None:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what processes that were killed while they wrote this file have left: it may be gigabytes."""
+    """Remove what processes that were killed while they wrote this file have left: it may be gigabytes.
+
+    Of other machines nobody here can say what is alive.
+    """
     for left in path.parent.glob(f"{path.name}.*.tmp"):
-        owner = re.fullmatch(r"\.(\d+)\.tmp", left.name.removeprefix(path.name))
-        if owner and not _alive(int(owner[1])):
+        owner = re.fullmatch(rf"\.(?:{MACHINE}-)?(\d+)\.tmp", left.name.removeprefix(path.name))
+        if owner and not alive(int(owner[1])):
             left.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    if os.name != "posix":
-        return True  # nothing can be asked without harm
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -19,6 +19,7 @@ from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
+from kenyon.experiments.store import result_files
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
@@ -122,12 +123,8 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     """Results at or below a path with their folders: benchmark -> label -> (folder, result)."""
     if benchmark is not None and is_user_file(benchmark):
         benchmark = load_benchmark_file(Path(benchmark))
+    files = result_files(path)
     wanted = None if methods is None else named_methods(methods)
-    if not path.exists():
-        raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
-    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
-    if not files:
-        raise ResultsError(f"There are no results (result.json) below {path}.")
     found: dict[str, dict[str, tuple[Path, Result]]] = {}
     labels: set[str] = set()
     loaded = sorted(((file, Result.load(file)) for file in files), key=lambda pair: place(pair[1].method))

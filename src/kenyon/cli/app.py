@@ -35,6 +35,7 @@ def options(
 
 app.command()(training.run)
 app.command()(training.search)
+app.command()(training.sweep)
 app.command(name="list")(looking.list_)
 app.command()(looking.show)
 app.command()(looking.analyse)

@@ -133,7 +133,7 @@ def run_command(
             except Incomplete as incomplete:  # told in the end: the rest goes on
                 missing.append(incomplete)
                 found[name] = incomplete.results
-        _tell(found[name], out, out / name, spoken)
+        tell_results(found[name], out, str(out / name), spoken)
         if keep_every:
             _tell_unkept(planned, told)
     if as_json:
@@ -144,17 +144,22 @@ def run_command(
         print(json.dumps(bodies[0] if len(found) == len(bodies) == 1 else bodies, allow_nan=False))
     # What may still go wrong comes last, when everything computed has been told.
     for name, results in found.items():
-        if not results:
-            continue
-        if not any(result.complete_runs for result in results.values()):
-            raise ResultsError(
-                f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a "
-                "new --out."
-            )
-        figure = draw_results(results, out / name / "figure.png")
-        told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+        draw(name, results, out / name / "figure.png", told)
     if missing:
         raise missing[0]
+
+
+def draw(name: str, results: dict[str, Result], path: Path, told: Console) -> None:
+    """The picture of a benchmark's results, if there are any."""
+    if not results:
+        return
+    if not any(result.complete_runs for result in results.values()):
+        raise ResultsError(
+            f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a new "
+            "--out."
+        )
+    figure = draw_results(results, path)
+    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
 
 
 def _refuse(why: str, options: dict[str, Any]) -> None:
@@ -197,7 +202,8 @@ def _listed(kind: str, text: str) -> list[str]:
     return names
 
 
-def _tell(results: dict[str, Result], out: Path, folder: Path, spoken: Console) -> None:
+def tell_results(results: dict[str, Result], out: Path, saved: str, spoken: Console) -> None:
+    """A table, what did not stay finite with a command that may, and where the results are saved."""
     if not results:
         return
     spoken.print(results_table(results))
@@ -210,7 +216,7 @@ def _tell(results: dict[str, Result], out: Path, folder: Path, spoken: Console) 
             )
             spoken.print(said, markup=False, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
-    spoken.print(f"Saved in {folder} (result.json {each}).", highlight=False, soft_wrap=True)
+    spoken.print(f"Saved in {saved} (result.json {each}).", highlight=False, soft_wrap=True)
 
 
 def _tell_unkept(asked: Plan, told: Console) -> None:
@@ -246,10 +252,20 @@ def parse_seeds(text: str) -> int | list[int]:
 @contextmanager
 def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
     """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
-    with stop_on_signals(told) as stopping, RunProgress(told, lambda: stopping.terminated) as progress:
+    with (
+        stoppable(told) as stopping,
+        RunProgress(told, lambda: stopping.terminated) as progress,
+        reporting_to(Decoding(told, progress.bars)),
+    ):
+        yield progress, stopping
+
+
+@contextmanager
+def stoppable(told: Console) -> Iterator[StopAsked]:
+    """What is asked to stop, and does, ends the program with a word and the signal's code."""
+    with stop_on_signals(told) as stopping:
         try:
-            with reporting_to(Decoding(told, progress.bars)):
-                yield progress, stopping
+            yield stopping
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
             sys.exit(stopping.code)

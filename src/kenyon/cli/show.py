@@ -14,7 +14,7 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.mixed import File, labels
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import result_files
+from kenyon.experiments.store import files_below, result_files
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
@@ -49,7 +49,7 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
 
 def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
     """All scores of games at or below a path: suite -> method -> result."""
-    files = [path] if path.name == FILE else sorted(path.rglob(FILE)) if path.is_dir() else []
+    files = [path] if path.name == FILE else files_below(path, FILE) if path.is_dir() else []
     found: dict[str, dict[str, GameResult]] = {}
     for result in map(GameResult.load, files):
         found.setdefault(result.suite, {})[result.method] = result
@@ -57,7 +57,7 @@ def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
 
 
 def _has_images(path: Path) -> bool:
-    return path.name != FILE and (path.is_file() or any(path.rglob("result.json")))
+    return path.name != FILE and (path.is_file() or bool(files_below(path, "result.json")))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:

@@ -1,6 +1,6 @@
-"""A file that says what to run: `kenyon run --config best.toml`.
+"""A file that says what to run: `kenyon run --config best.toml`, `kenyon sweep many.toml`.
 
-    benchmark = "digits"
+    benchmark = "digits"      # or ["r-cifar-100", "s-cifar-100"]
     method = "caf-ewc"        # or ["ewc", "caf-ewc"]
     seeds = 5                 # or [0, 3, 7]
 
@@ -30,7 +30,7 @@ BENCHMARK, METHODS_RUN, SEEDS = "digits", ("finetune", "ewc", "caf-ewc"), 5  # w
 @dataclass(frozen=True)
 class ConfigFile:
     path: Path
-    benchmark: str | None = None
+    benchmarks: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     seeds: int | list[int] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
@@ -47,18 +47,28 @@ def read_config(path: Path | str) -> ConfigFile:
     for name in body:
         if name not in KEYS:
             raise _misplaced(path, name)
-    benchmark, method, seeds = body.get("benchmark"), body.get("method", []), body.get("seeds")
-    methods = method.split(",") if isinstance(method, str) else method
-    changes = body.get("settings", {})
+    benchmarks, methods = _names(body.get("benchmark")), _names(body.get("method"))
+    seeds, changes = body.get("seeds"), body.get("settings", {})
     for fits, name, kind in (
-        (benchmark is None or isinstance(benchmark, str), "benchmark", "a name in quotes"),
-        (_all(methods, str), "method", "a name in quotes, or a list of names"),
+        (benchmarks is not None, "benchmark", "a name in quotes, or a list of names, each once"),
+        (methods is not None, "method", "a name in quotes, or a list of names, each once"),
         (seeds is None or _whole(seeds) or _all(seeds, int), "seeds", "how many, or a list of whole numbers"),
         (isinstance(changes, dict), "settings", "a table: [settings], and below it name = value"),
     ):
         if not fits:
             raise ConfigError(f"{path}: {name} must be {kind}, not {body[name]!r}.")
-    return ConfigFile(path, benchmark, tuple(name.strip() for name in methods), seeds, changes)
+    return ConfigFile(path, benchmarks or (), methods or (), seeds, changes)
+
+
+def _names(value: Any) -> tuple[str, ...] | None:
+    """The names that a key has, none where it is left out. None: what it has is no name, or no list of them."""
+    if value is None:
+        return ()
+    names = value.split(",") if isinstance(value, str) else value
+    if not _all(names, str):
+        return None
+    stripped = tuple(name.strip() for name in names)
+    return stripped if stripped and all(stripped) and len(set(stripped)) == len(stripped) else None
 
 
 def _misplaced(path: Path, name: str) -> ConfigError:
@@ -94,10 +104,10 @@ def asked(
 ) -> Asked:
     """`overrides` win over the file's settings one by one."""
     file = config or ConfigFile(Path())
-    if benchmarks and file.benchmark and tuple(benchmarks) != (file.benchmark,):
+    if benchmarks and file.benchmarks and set(benchmarks) != set(file.benchmarks):
         raise ConfigError(
-            f"{file.path} is for {file.benchmark}, not for {', '.join(benchmarks)}. Leave the benchmark out, or give "
-            "the file of another choice."
+            f"{file.path} is for {', '.join(file.benchmarks)}, not for {', '.join(benchmarks)}. Leave the benchmark "
+            "out, or give the file of another choice."
         )
     if methods and file.methods and set(methods) != set(file.methods):
         raise ConfigError(
@@ -106,7 +116,7 @@ def asked(
         )
     chosen = seeds if seeds is not None else file.seeds
     return Asked(
-        tuple(benchmarks or [file.benchmark or BENCHMARK]),
+        tuple(benchmarks or file.benchmarks or [BENCHMARK]),
         tuple(file.methods or METHODS_RUN if methods is None else methods),
         SEEDS if chosen is None else chosen,
         file.settings | dict(overrides),

@@ -22,11 +22,12 @@ class Incomplete(DeviceMemoryError):
     def __init__(self, reason: str, cells: Sequence[Cell], out: Path, results: dict[str, Result]) -> None:
         self.results = results
         super().__init__(
-            "\n".join([reason, "What is missing, and the command for a device with room:", *_told(cells, out)])
+            "\n".join([reason, "What is missing, and the command for a device with room:", *commands_for(cells, out)])
         )
 
 
-def _told(cells: Sequence[Cell], out: Path) -> list[str]:
+def commands_for(cells: Sequence[Cell], out: Path | str) -> list[str]:
+    """A line a point: its runs, and the command that trains them."""
     lines = []
     for _, same in groupby(cells, key=lambda cell: cell.point.label):
         some = list(same)

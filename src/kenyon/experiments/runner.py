@@ -49,6 +49,12 @@ class Plan:
     deterministic: bool = False  # only algorithms that repeat
     log: str | None = None  # where the numbers go while runs train, besides their results
 
+    @property
+    def methods(self) -> list[list[Point]]:
+        """All points to train, a list a method, the references first."""
+        first = [point for point in self.references if point not in self.points]
+        return [list(points) for _, points in groupby([*first, *self.points], key=lambda point: point.config.method)]
+
 
 def plan(
     benchmark: str,
@@ -177,42 +183,50 @@ def _execute(
         every = plan.keep_every and crew.cells[0].config.method != REFERENCE
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
 
-    def results_of(points: Sequence[Point]) -> list[Result | None]:
-        """The results of a method's points, once what is missing has been trained; None where nothing could be."""
+    results: dict[str, Result] = {}
+    for points in plan.methods:
         while True:
-            missing = [cell for point in points for cell in _missing(plan, point)]
+            missing = [cell for point in points for cell in missing_of(plan, point)]
             try:
                 room.train(crews(missing, find_states(plan.out, points)), plan.out, train, told.fleet_split)
                 break
             except StateError as problem:
                 put_aside(problem)  # one less each time: the state before it serves, or none
         remove_finished(plan.out, points)
-        return [PointFolder(plan.out, point).result() for point in points]
-
-    alone: dict[str, dict[int, list[float]]] = {}  # by the reference's label and the seed
-    if plan.references:
-        for point, result in zip(plan.references, results_of(plan.references), strict=True):
-            runs = result.complete_runs if result else []
-            alone[point.label] = {run.seed: [row[t] for t, row in enumerate(run.accuracy)] for run in runs}
-    results = {}
-    for _, same in groupby(plan.points, key=lambda point: point.config.method):
-        points = list(same)
-        for point, result in zip(points, results_of(points), strict=True):
-            if result is None:
-                continue
-            reference = reference_for(point, plan.references)
-            beside = alone[reference.label] if reference else {}
-            known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
-            if known != result.alone:
-                result = replace(result, alone=known)
-                PointFolder(plan.out, point).save(result)
-            results[point.label] = result.restricted(plan.seeds)
+        results |= gather(plan, points)
     if room.without:
         raise Incomplete(room.why(), room.without, plan.out, results)
     return results
 
 
-def _missing(plan: Plan, point: Point) -> list[Cell]:
+def gather(plan: Plan, points: Sequence[Point]) -> dict[str, Result]:
+    """The results that are there of these points of a plan, by label. They are given, and keep, what their forward
+    transfer is measured against; references that were not asked for are left out.
+    """
+    alone: dict[str, dict[int, list[float]]] = {}  # by the reference's label and the seed
+    for point in plan.references:
+        result = PointFolder(plan.out, point).result()
+        runs = result.complete_runs if result else []
+        alone[point.label] = {run.seed: [row[t] for t, row in enumerate(run.accuracy)] for run in runs}
+    results = {}
+    for point in points:
+        if point not in plan.points:
+            continue
+        result = PointFolder(plan.out, point).result()
+        if result is None:
+            continue
+        reference = reference_for(point, plan.references)
+        beside = alone[reference.label] if reference else {}
+        known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
+        if known != result.alone:
+            result = replace(result, alone=known)
+            PointFolder(plan.out, point).save(result)
+        results[point.label] = result.restricted(plan.seeds)
+    return results
+
+
+def missing_of(plan: Plan, point: Point) -> list[Cell]:
+    """The runs of a point that are not finished."""
     result = PointFolder(plan.out, point).result()
     finished = {run.seed for run in result.runs} if result else set()
     return [Cell(point, seed) for seed in plan.seeds if seed not in finished]
@@ -251,6 +265,11 @@ def run(
     names = methods.split(",") if isinstance(methods, str) else methods
     file = None if config is None else read_config(config)
     wanted = asked(file, None if benchmark is None else [benchmark], names, seeds, overrides)
+    if len(wanted.benchmarks) > 1:
+        raise ConfigError(
+            f"{config} names {len(wanted.benchmarks)} benchmarks, and a call trains on one. Name one in the file; "
+            "`kenyon run --config` and `kenyon sweep` take several."
+        )
     return execute(
         plan(
             wanted.benchmarks[0],

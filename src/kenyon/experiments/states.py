@@ -151,11 +151,14 @@ def check_states(out: Path, points: Sequence[Point]) -> None:
                 asked[name].check_same(share.config)
 
 
-def remove_finished(out: Path, points: Sequence[Point]) -> None:
-    """Remove the states whose runs all stand in results."""
+def remove_finished(out: Path, points: Sequence[Point]) -> list[Path]:
+    """Remove the states whose runs all stand in results, and say which."""
+    removed = []
     for state in find_states(out, points):
         if all(_finished(method_folder(out, points[0]), share) for share in state.shares):
             state.path.unlink(missing_ok=True)
+            removed.append(state.path)
+    return removed
 
 
 def _finished(folder: Path, share: Share) -> bool:

@@ -100,10 +100,16 @@ def result_files(path: Path) -> list[Path]:
     """The result files at or below a path, of which there is at least one."""
     if not path.exists():
         raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
-    files = [path] if path.is_file() else sorted(path.rglob("result.json"))
+    files = [path] if path.is_file() else files_below(path, "result.json")
     if not files:
         raise ResultsError(f"There are no results (result.json) below {path}.")
     return files
+
+
+def files_below(folder: Path, name: str) -> list[Path]:
+    """Hidden folders are left out: what a sweep has not finished yet is in one."""
+    found = sorted(folder.rglob(name))
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
 def settled(config: dict[str, Any]) -> dict[str, Any]:

@@ -210,3 +210,74 @@ def search(
         fleet=fleet,
         as_json=json,
     )
+
+
+def sweep(
+    experiment: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Argument(
+            help="A TOML file with benchmark, method, seeds and settings, as for `kenyon run --config`. Benchmarks "
+            "and methods may be lists; lists of values make a grid.",
+        ),
+    ] = None,
+    workers: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--workers", help="Train in so many processes of this machine, a GPU or some cores each."),
+    ] = None,
+    ray: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option(
+            "--ray", help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon[ray]."
+        ),
+    ] = None,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show how the sweep in --out stands, whoever works on it.")
+    ] = False,
+    tasks: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--tasks", help="Only the first so many tasks of each run."),
+    ] = None,
+    device: Device = "auto",
+    data: DataDir = None,
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out",
+            help="Results folder, shared by all machines, or an address of fsspec (s3://...: kenyon[remote]).",
+        ),
+    ] = "results",
+    fleet: Fleet = None,
+    fwt: Annotated[
+        bool, typer.Option("--fwt/--no-fwt", help="Also learn every task from a random start, for forward transfer.")
+    ] = True,
+    keep_every_task: Annotated[
+        bool,
+        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
+    ] = False,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="PyTorch's deterministic algorithms, as with `kenyon run`.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train benchmarks x methods x seeds x grids on many workers, with the results of `kenyon run`.
+
+    Runs are cut into fleets, which workers claim in the store that --out names. A worker that dies has its fleet
+    resumed by another; the command can be stopped and started again, and started several times.
+    """
+    from kenyon.cli.sweep import sweep_command
+
+    sweep_command(
+        experiment=experiment,
+        workers=workers,
+        ray=ray,
+        status=status,
+        tasks=tasks,
+        device=device,
+        data=data,
+        out=out,
+        fleet=fleet,
+        fwt=fwt,
+        keep_every=keep_every_task,
+        deterministic=deterministic,
+        as_json=json,
+    )

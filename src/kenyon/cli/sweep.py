@@ -1,0 +1,163 @@
+"""`kenyon sweep`: from an experiment's file to the results of many workers; and how a sweep stands."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from kenyon.cli.progress import LINE_EVERY
+from kenyon.cli.run import draw, named_benchmark, stoppable, tell_results, watched
+from kenyon.cli.standing import standing, standing_line
+from kenyon.clock import Stopwatch, since
+from kenyon.errors import ConfigError, ResultsError
+from kenyon.experiments.config_file import read_config
+from kenyon.experiments.results import Result, plain
+from kenyon.report.tables import results_json
+from kenyon.sweep import Sweep, Unfinished, carry_out, collect, open_space, plan_sweep
+from kenyon.sweep.cluster import Cluster
+from kenyon.sweep.here import Here
+from kenyon.sweep.processes import Processes
+from kenyon.sweep.settling import name_of
+from kenyon.sweep.space import Folder, Space
+from kenyon.sweep.status import Watch
+from kenyon.train import choose_device
+
+
+def sweep_command(
+    *,
+    experiment: Path | None,
+    workers: int | None,
+    ray: str | None,
+    status: bool,
+    tasks: int | None,
+    device: str,
+    data: Path | None,
+    out: str,
+    fleet: int | None,
+    fwt: bool,
+    keep_every: bool,
+    deterministic: bool,
+    as_json: bool,
+) -> None:
+    if status:
+        if experiment is not None:
+            raise ConfigError("--status looks at a store, which --out names, and takes no experiment.")
+        _show_status(open_space(out), as_json=as_json)
+        return
+    if experiment is None:
+        raise ConfigError("No experiment is named. Give a TOML file with benchmark, method, seeds and settings.")
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers takes a whole number from 1 on, not {workers}.")
+    if out.startswith("memory://") and (workers or ray):
+        raise ConfigError("memory:// is this process's own. Leave out --workers and --ray, or choose another --out.")
+    if ray is None:
+        choose_device(device)
+    for name in read_config(experiment).benchmarks:
+        if not name.endswith(".py"):
+            named_benchmark(name)
+    started, told, space = time.perf_counter(), Console(stderr=True), open_space(out)
+
+    def planned(slots: int) -> Sweep:
+        return plan_sweep(
+            experiment,
+            space,
+            workers=slots,
+            tasks=tasks,
+            data=data,
+            fwt=fwt,
+            fleet=fleet,
+            keep="every" if keep_every else "last",
+            deterministic=deterministic,
+            tell=lambda text: told.print(text, style="yellow", highlight=False),
+        )
+
+    if workers is None and ray is None:
+        sweep = planned(1)
+        with watched(told) as (progress, stopping):
+            carry_out(sweep, Here(device, progress=progress, stop=stopping), stop=stopping)
+    else:
+        place = Processes(workers or 1, device) if ray is None else Cluster(ray, device, workers)
+        try:
+            sweep = planned(place.slots)
+            with stoppable(told) as stopping, _shown(space, told) as show:
+                carry_out(sweep, place, stop=stopping, watch=show)
+        finally:
+            place.close()
+    missing = None
+    try:
+        found = collect(sweep)
+    except Unfinished as unfinished:  # told in the end, after what there is
+        found, missing = unfinished.results, unfinished
+    _tell(found, space, told, as_json=as_json, seconds=since(started))
+    if missing:
+        raise missing
+
+
+def _tell(found: dict[str, dict[str, Result]], space: Space, told: Console, *, as_json: bool, seconds: float) -> None:
+    spoken = told if as_json else Console()
+    folder = space.local if isinstance(space, Folder) else Path("results")  # where a command may write
+    for name, results in found.items():
+        tell_results(results, folder, f"{space.address}/{name}", spoken)
+    if as_json:
+        bodies = [results_json(results, seconds, _devices(results)) for results in found.values() if results]
+        print(json.dumps(plain(bodies), allow_nan=False))
+    for name, results in found.items():
+        figure = space.local / name / "figure.png"
+        draw(name, results, figure, told if isinstance(space, Folder) else Console(quiet=True))
+        for path in (figure, figure.with_suffix(".svg")):
+            space.push(name_of(space, path))
+
+
+def _devices(results: dict[str, Result]) -> str:
+    return ", ".join(sorted({fleet.device for result in results.values() for fleet in result.fleets}))
+
+
+def _show_status(space: Space, *, as_json: bool) -> None:
+    """Once, or on a terminal until all has come to an end."""
+    watch, console = Watch(space), Console()
+    status = watch.look()
+    if as_json:
+        print(json.dumps(plain(asdict(status)), allow_nan=False))
+    elif not console.is_terminal:
+        console.print(standing(status))
+    else:
+        with contextlib.suppress(KeyboardInterrupt), Live(standing(status), console=console) as live:
+            while not status.over:
+                time.sleep(space.pause)
+                status = watch.look()
+                live.update(standing(status))
+
+
+@contextlib.contextmanager
+def _shown(space: Space, told: Console) -> Iterator[Callable[[], None]]:
+    """What to call now and then while a sweep goes on: a table on a terminal, a line now and then elsewhere."""
+    watch, last = Watch(space), Stopwatch()
+    if not told.is_terminal:
+
+        def line() -> None:
+            if last.seconds > LINE_EVERY:
+                last.start()
+                with contextlib.suppress(ResultsError):  # a store that does not answer for a moment
+                    told.print(standing_line(watch.look()), highlight=False, soft_wrap=True)
+
+        yield line
+        return
+    with Live(console=told, transient=True) as live:
+        rest = [0.0]
+
+        def table() -> None:
+            if last.seconds > rest[0]:
+                last.start()
+                with contextlib.suppress(ResultsError):
+                    live.update(standing(watch.look()))
+                rest[0] = 10 * last.seconds  # a look at a thousand leases takes a while
+                last.start()
+
+        yield table

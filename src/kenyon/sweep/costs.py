@@ -1,0 +1,112 @@
+"""How long a fleet will take, learned from those that have finished.
+
+The logarithm of the seconds is linear: in the logarithms of epochs, runs, learners and width, with one number more
+for every benchmark, method and kind of device. All have normal priors, so that what nothing is known of yet takes its
+value from what is alike: a new method on a known benchmark costs about what methods cost there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kenyon.experiments.config import Config
+from kenyon.experiments.results import Result
+
+Array = NDArray[np.float64]
+
+# Prior mean and standard deviation. Epochs cost their number. Runs and learners share a device: by `kenyon bench`, 20
+# runs of CAF on CIFAR-100 take 20^0.68 times as long as one on an H200, 4 take 4^0.77 times on two cores. A benchmark
+# may be a thousand times another.
+SLOPES = {"epochs": (1.0, 0.1), "runs": (0.7, 0.3), "learners": (0.8, 0.3), "width": (0.5, 0.3)}
+START = (math.log(0.05), 2.0)
+KINDS = {"benchmark": 2.5, "method": 0.7, "device": 2.0}
+NOISE = 0.3  # of the logarithm, before much was seen
+LEAST = 0.03  # machines are never steadier
+
+
+@dataclass(frozen=True)
+class Work:
+    """What decides the cost of a fleet."""
+
+    benchmark: str
+    method: str
+    runs: int
+    epochs: int  # of one run, all tasks and stages
+    learners: int
+    width: int
+
+    @classmethod
+    def of(cls, config: Config, runs: int) -> Work:
+        arch, stages = config.architecture, len(config.build_method().stages)
+        epochs = config.tasks * stages * config.training.epochs
+        return cls(config.benchmark, config.method, runs, epochs, arch.learners, arch.width)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A fleet that has finished."""
+
+    work: Work
+    device: str
+    seconds: float
+
+
+def seen_in(result: Result) -> list[Seen]:
+    """The fleets of a result. Of one that had runs of several points, each point tells the same."""
+    config = Config.from_dict(result.config)
+    found = []
+    for fleet in result.fleets:
+        runs = fleet.together or len(fleet.seeds)
+        if fleet.seconds > 0 and fleet.seeds:
+            seconds = fleet.seconds * runs / len(fleet.seeds)
+            found.append(Seen(Work.of(config, runs), fleet.device, seconds))
+    return found
+
+
+class Costs:
+    """What some fleets will cost on a device, from those that were seen, if any."""
+
+    def __init__(self, works: Sequence[Work], seen: Sequence[Seen] = (), device: str | None = None) -> None:
+        """`device`: otherwise that which most of them were seen on."""
+        devices = [one.device for one in seen] or [""]
+        device = max(set(devices), key=devices.count) if device is None else device
+        pairs = [*((one.work, one.device) for one in seen), *((work, device) for work in works)]
+        columns = sorted({(kind, name) for work, on in pairs for kind, name in _kinds(work, on)})
+        prior = np.array([START, *SLOPES.values(), *((0.0, KINDS[kind]) for kind, _ in columns)])
+        rows = np.array([_row(work, on, columns) for work, on in pairs]).reshape(len(pairs), len(prior))
+        X, self.rows = rows[: len(seen)], rows[len(seen) :]
+        y = np.log([max(one.seconds, 1e-3) for one in seen]) - X @ prior[:, 0]
+        self.noise = NOISE
+        for _ in range(5):  # the noise is what the fit leaves, together with a few fleets' worth of the first guess
+            self.covariance = np.linalg.inv(np.diag(prior[:, 1] ** -2) + X.T @ X / self.noise**2)
+            change = self.covariance @ (X.T @ y) / self.noise**2
+            left = y - X @ change
+            self.noise = max(LEAST, math.sqrt((left @ left + 4 * NOISE**2) / (len(seen) + 4)))
+        self.mean = prior[:, 0] + change
+
+    @property
+    def seconds(self) -> Array:
+        """The median time of each fleet (F,)."""
+        return np.asarray(np.exp(self.rows @ self.mean))
+
+    def draws(self, count: int, seed: int = 0) -> Array:
+        """Possible times (count, F). What is not known of a method, all of its fleets have in common."""
+        random = np.random.default_rng(seed)
+        known = random.multivariate_normal(self.mean, self.covariance, count, method="cholesky")
+        return np.asarray(np.exp(known @ self.rows.T + self.noise * random.standard_normal((count, len(self.rows)))))
+
+
+def _kinds(work: Work, device: str) -> list[tuple[str, str]]:
+    return list(zip(KINDS, (work.benchmark, work.method, device), strict=True))
+
+
+def _row(work: Work, device: str, columns: Sequence[tuple[str, str]]) -> list[float]:
+    """1, the logarithms, and a 1 in the column of every kind that the fleet is of."""
+    numbers = [math.log(max(1, getattr(work, name))) for name in SLOPES]
+    mine = set(_kinds(work, device))
+    return [1.0, *numbers, *(float(column in mine) for column in columns)]

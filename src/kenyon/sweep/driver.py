@@ -1,0 +1,156 @@
+"""The loop of a sweep: give fleets to a place that trains them until every fleet has come to an end.
+
+Any number of sweeps may do this with one store. What another has claimed is left to it, and looked after: when its
+worker is gone, the fleet is trained here, from its last state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Protocol
+
+from kenyon.errors import KenyonError, ResultsError
+from kenyon.experiments.grid import Cell
+from kenyon.experiments.missing import commands_for
+from kenyon.experiments.results import Result
+from kenyon.experiments.runner import gather
+from kenyon.experiments.store import PointFolder
+from kenyon.machine import MACHINE
+from kenyon.sweep.leases import DRIVER, Leases
+from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
+from kenyon.sweep.planning import Sweep
+from kenyon.sweep.queue import Queue
+from kenyon.sweep.settling import name_of, pull_results, settle
+from kenyon.sweep.space import MARKS, Folder
+from kenyon.train import Interrupted
+
+LIVES = 3  # workers that may die with one fleet before it is left out
+
+
+class Place(Protocol):
+    """Where fleets are trained: this process, others, or a cluster."""
+
+    @property
+    def busy(self) -> int:
+        """Orders that were started, and whose outcome was not told yet."""
+        ...
+
+    @property
+    def free(self) -> bool:
+        """Whether another order may be started."""
+        ...
+
+    def start(self, order: Order) -> None: ...
+
+    def finished(self, seconds: float) -> list[tuple[Order, Outcome]]:
+        """What has come to an end, waiting for it at most so long."""
+        ...
+
+    def stop(self) -> None:
+        """Let what is under way end soon, with its states saved, and wait for it."""
+        ...
+
+    def close(self) -> None:
+        """End at once whatever is still there."""
+        ...
+
+
+def carry_out(
+    sweep: Sweep,
+    place: Place,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Until every fleet has a mark. When `stop` says so, states are saved and Interrupted raised; doing the same
+    again continues there. `watch` is called now and then.
+    """
+    space, leases = sweep.space, Leases(sweep.space)
+    queue, deaths = Queue(space, sweep.fleets), Counter[str]()
+    elsewhere: dict[str, Fleet] = {}  # claimed by others
+    over: dict[str, bytes] = {}  # leases of others that are over
+    with ExitStack() as closing:
+        mine = leases.claim(f"{DRIVER}{MACHINE}-{os.getpid()}")
+        if mine is not None:
+            closing.enter_context(mine.beating())
+        closing.callback(leases.tidy)
+        closing.callback(place.close)
+        while queue or elsewhere or place.busy:
+            if stop():
+                place.stop()
+                raise Interrupted
+            while queue and place.free:
+                fleet = queue.next()
+                place.start(sweep.order(fleet, over.pop(fleet.id, b"")))
+            for order, outcome in place.finished(space.pause):
+                fleet = order.fleet
+                deaths[fleet.id] += outcome.end == DIED
+                if outcome.end == FAILED or deaths[fleet.id] == LIVES:
+                    _give_up(sweep, fleet, outcome)
+                elif outcome.end == TAKEN:
+                    elsewhere[fleet.id] = fleet
+                elif outcome.end in (STOPPED, DIED):
+                    queue.put_first(fleet)
+            marks = set(space.names(MARKS))
+            queue.learn(marks)
+            for id in [*elsewhere]:
+                if id in marks:
+                    del elsewhere[id]
+                elif (said := leases.over(id)) is not None:
+                    over[id] = said
+                    queue.put_first(elsewhere.pop(id))
+            watch()
+
+
+def _give_up(sweep: Sweep, fleet: Fleet, outcome: Outcome) -> None:
+    """Leave its states beside the results, where `kenyon run` goes on from them, and say that it ended."""
+    with suppress(ResultsError):  # what cannot be moved stays where it is
+        sweep.space.pull(fleet.folder)
+        settle(sweep.space, fleet.folder)
+    why = outcome.why or f"Its worker died {LIVES} times, perhaps for want of memory on the host."
+    Outcome(FAILED, why).save(sweep.space, fleet.id)
+
+
+class Unfinished(KenyonError):
+    """Some runs of a sweep could not be trained; all others are finished, and here."""
+
+    def __init__(
+        self, reasons: dict[str, list[Cell]], folder: Path | None, results: dict[str, dict[str, Result]]
+    ) -> None:
+        """`folder`: of the results, where it is one that `kenyon run` can write to."""
+        self.results = results
+        count = sum(map(len, reasons.values()))
+        lines = [f"{count} {'run is' if count == 1 else 'runs are'} missing. The same command tries them again."]
+        if folder is not None:
+            lines[0] += " Or one by one:"
+        for why, cells in reasons.items():
+            lines += [why, *(commands_for(cells, folder) if folder else ())]
+        super().__init__("\n".join(lines))
+
+
+def collect(sweep: Sweep) -> dict[str, dict[str, Result]]:
+    """The results of a sweep by benchmark and label. Raises Unfinished where there are not all."""
+    space, leases = sweep.space, Leases(sweep.space)
+    missing = {Fleet.key(cell): cell for cell in sweep.missing()}
+    found: dict[str, dict[str, Result]] = {}
+    for name, plan in sweep.plans.items():
+        found[name] = {}
+        for points in plan.methods:
+            with leases.holding(f"results-{name}-{points[0].config.method}"):
+                pull_results(space, points)  # once more, when nobody else adds to them
+                found[name] |= gather(plan, points)
+                for point in points:
+                    space.push(name_of(space, PointFolder(space.local, point).result_path))
+    reasons: dict[str, list[Cell]] = {}
+    for fleet in sweep.fleets:
+        mark = Outcome.load(space, fleet.id)
+        lost = [cell for key in fleet.keys if (cell := missing.pop(key, None))]
+        if lost:
+            reasons.setdefault((mark and mark.why) or "They are not in the store any more.", []).extend(lost)
+    if reasons:
+        raise Unfinished(reasons, space.local if isinstance(space, Folder) else None, found)
+    return found

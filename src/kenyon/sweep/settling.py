@@ -1,0 +1,79 @@
+"""From a fleet's own folder into the results that all see.
+
+A fleet writes into a folder of its own, so that workers never write one file. What it finished is then added to the
+results, under a lease for a method's results, and what is there stays. Killed at any moment, it is done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import Point
+from kenyon.experiments.results import Result
+from kenyon.experiments.states import remove_finished
+from kenyon.experiments.store import PointFolder, method_folder
+from kenyon.files import sync_folder
+from kenyon.sweep.leases import Leases
+from kenyon.sweep.space import Space
+
+RESULT = "result.json"
+
+
+def name_of(space: Space, path: Path) -> str:
+    """Of a file or folder of the store, as the space has it."""
+    return path.relative_to(space.local).as_posix()
+
+
+def pull_results(space: Space, points: Sequence[Point], start: str = RESULT) -> None:
+    """What the store has of some points of one method: their results, or files that start otherwise."""
+    space.pull(name_of(space, method_folder(space.local, points[0])), start)
+
+
+def settle(space: Space, folder: str) -> None:
+    """Move everything from a fleet's folder to its place: weights, results, and states, if it has not finished."""
+    own = space.local / folder
+    results = {path.parent: _load(path) for path in sorted(own.rglob(RESULT))}
+    places = {here: PointFolder(space.local, point) for here, (point, _) in results.items()}
+    if results:
+        pull_results(space, [point for point, _ in results.values()])
+    for path in sorted(path for path in own.rglob("*") if path.is_file() and path.name != RESULT):
+        finished = places[path.parent].result() if path.parent in places else None
+        if finished is None or not any(_belongs(path, run.seed) for run in finished.runs):
+            _move(space, path, space.local / path.relative_to(own))
+    if results:
+        first = next(iter(results.values()))[0].config
+        with Leases(space).holding(f"results-{first.benchmark}-{first.method}"):
+            pull_results(space, [point for point, _ in results.values()])
+            for here, (_, result) in results.items():
+                for origin in result.fleets:
+                    mine = [run for run in result.runs if run.seed in origin.seeds]
+                    places[here].add(mine, origin, result.parameters)
+                space.push(name_of(space, places[here].result_path))
+    space.remove(folder)
+
+
+def remove_begun(space: Space, points: Sequence[Point]) -> None:
+    """States beside the results whose runs are all finished: of a `kenyon run`, or of an earlier plan."""
+    for path in remove_finished(space.local, points):
+        space.remove(name_of(space, path))
+
+
+def _load(path: Path) -> tuple[Point, Result]:
+    result = Result.load(path)
+    return Point(Config.from_dict(result.config), result.point), result
+
+
+def _belongs(path: Path, seed: int) -> bool:
+    return path.name.startswith((f"weights-{seed}.", f"weights-{seed}-"))
+
+
+def _move(space: Space, path: Path, to: Path) -> None:
+    if path.name.endswith(".tmp"):
+        return
+    to.parent.mkdir(parents=True, exist_ok=True)
+    path.replace(to)
+    sync_folder(to.parent)
+    space.push(name_of(space, to))
+    space.drop(name_of(space, to))

@@ -1,0 +1,52 @@
+"""Small sweeps on digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kenyon.experiments.results import Result
+from kenyon.sweep import Sweep, carry_out, collect, open_space, plan_sweep
+from kenyon.sweep.here import Here
+
+EXPERIMENT = """
+benchmark = "digits"
+method = ["ewc", "finetune"]
+seeds = 2
+
+[settings]
+lambda_sp = [10.0, 1e4]
+epochs = 2
+width = 2
+batch = 32
+"""
+SETTINGS: dict[str, Any] = {"lambda_sp": [10.0, 1e4], "epochs": 2, "width": 2, "batch": 32}
+Sweeping = Callable[..., dict[str, dict[str, Result]]]
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment.toml"
+    path.write_text(EXPERIMENT)
+    return path
+
+
+@pytest.fixture
+def planned(experiment: Path, tmp_path: Path) -> Callable[..., Sweep]:
+    def planned(out: object = tmp_path / "out", **more: Any) -> Sweep:
+        return plan_sweep(experiment, open_space(str(out)), **{"tasks": 2, "fwt": False} | more)
+
+    return planned
+
+
+@pytest.fixture
+def sweeping(planned: Callable[..., Sweep]) -> Sweeping:
+    def sweeping(*out: object, stop: Callable[[], bool] = lambda: False, progress: Any = None, **more: Any) -> Any:
+        sweep = planned(*out, **more)
+        carry_out(sweep, Here("cpu", progress=progress, stop=stop), stop=stop)
+        return collect(sweep)
+
+    return sweeping

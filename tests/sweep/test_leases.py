@@ -1,0 +1,128 @@
+"""A lease has one holder at a time, and outlives none for long."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from kenyon.clock import Stopwatch
+from kenyon.sweep import leases as module
+from kenyon.sweep.leases import Holder, Leases
+from kenyon.sweep.space import LEASES, Space, open_space
+
+DEAD = 999_999_999  # no process has this number
+
+
+@pytest.fixture(params=["folder", "memory", "file"])
+def space(request: pytest.FixtureRequest, tmp_path: Path) -> Space:
+    if request.param != "folder":
+        pytest.importorskip("fsspec")
+    return open_space(
+        {"folder": str(tmp_path), "memory": f"memory://{tmp_path}", "file": f"file://{tmp_path}"}[request.param]
+    )
+
+
+def left_by(space: Space, holder: Holder, what: str = "fleet") -> None:
+    space.write(f"{LEASES}/{what}.1", json.dumps(asdict(holder)).encode())
+
+
+def test_one_holds_it(space: Space) -> None:
+    mine, theirs = Leases(space), Leases(space)
+    lease = mine.claim("fleet")
+    assert lease is not None and theirs.claim("fleet") is None and mine.claim("fleet") is None
+    assert theirs.over("fleet") is None and [*theirs.held()] == ["fleet"]
+    other = theirs.claim("another")
+    assert other is not None
+    lease.release()
+    other.release()
+    assert theirs.over("fleet") == b"" and not theirs.held()
+    assert theirs.claim("fleet") is not None
+
+
+def test_of_many_that_try_one_has_it(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    monkeypatch.setattr(space, "pause", 0.001)
+
+    def often() -> None:
+        leases = Leases(space)
+        for _ in range(10):
+            with leases.holding("results"):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 40 and set(most) == {1}
+    assert not space.names(LEASES)
+
+
+def test_that_of_a_process_that_is_gone_is_over(space: Space) -> None:
+    left_by(space, replace(Holder.here(), process=DEAD))
+    assert Leases(space).held() == {}
+    first, second = Leases(space).claim("fleet"), Leases(space).claim("fleet")
+    assert first is not None and first.number == 2 and second is None
+    assert space.names(LEASES) == ["fleet.2"]
+
+
+def test_that_of_another_machine_is_over_when_it_has_not_changed_for_long(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = replace(Holder.here(), machine="another", process=DEAD)
+    left_by(space, theirs)
+    leases = Leases(space)
+    assert leases.claim("fleet") is None
+    monkeypatch.setattr(Stopwatch, "seconds", property(lambda watch: module.EXPIRY + 1))
+    left_by(space, replace(theirs, beat=1))
+    monkeypatch.undo()
+    assert leases.claim("fleet") is None  # it lives
+    monkeypatch.setattr(Stopwatch, "seconds", property(lambda watch: module.EXPIRY + 1))
+    said = leases.over("fleet")
+    monkeypatch.undo()
+    assert said and Leases(space).claim("fleet") is None  # who has not watched does not know,
+    assert Leases(space).claim("fleet", over=b"something else") is None
+    assert Leases(space).claim("fleet", over=said) is not None  # but can be told
+
+
+def test_who_lost_it_notices(space: Space) -> None:
+    lease = Leases(space).claim("fleet")
+    assert lease is not None
+    lease.renew()
+    assert not lease.lost
+    again = Leases(space).claim("fleet", over=space.read(lease.file) or b"")
+    assert again is not None
+    lease.share = 0.5
+    lease.renew()
+    again.renew()
+    assert lease.lost and not again.lost
+    lease.release()
+    assert Leases(space).claim("fleet") is None
+
+
+def test_a_lease_that_cannot_be_read_lasts_until_it_expires(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.write(f"{LEASES}/fleet.1", b"{")
+    leases = Leases(space)
+    assert leases.claim("fleet") is None and leases.held() == {"fleet": None}
+    monkeypatch.setattr(Stopwatch, "seconds", property(lambda watch: module.EXPIRY + 1))
+    assert leases.claim("fleet") is not None
+
+
+def test_it_beats_and_tells_how_far_its_work_is(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BEAT", 0.01)
+    lease = Leases(space).claim("fleet")
+    assert lease is not None
+    beaten = threading.Event()
+    with lease.beating(lambda: beaten.set() if lease.holder.share else None):
+        lease.share = 0.25
+        assert beaten.wait(10)
+        holder = Leases(space).held()["fleet"]
+        assert holder is not None and holder.share == 0.25 and holder.beat > 0
+    assert not space.names(LEASES)
