@@ -72,6 +72,7 @@ ALLOWED = {
     "experiments": DATA | PARTS | {"methods", "metrics", "train"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
+    "estimator": DATA | PARTS | {"methods", "metrics", "train"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
@@ -80,7 +81,7 @@ ALLOWED = {
     | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "views", "report", "reproduce"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report", "reproduce"},
+    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "estimator", "analysis", "report", "reproduce"},
 }
 
 

@@ -172,8 +172,8 @@ class Net:
                 if self.values:
                     worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
                     views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
-            if self.gate:
-                views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
+                if self.gate:
+                    views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners,))
         if self.columns is not None:
             self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)

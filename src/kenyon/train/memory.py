@@ -72,12 +72,14 @@ class Memory:
 
 
 def kept_samples(stream: Stream, task: int, memory: int) -> Tensor:
-    """Which training samples of a task are kept, as places in its split: `memory` of every class, or all it has."""
+    """Which training samples of a task are kept, as places in its split: `memory` of every class, or all it has, as
+    they stand. So of samples that were kept, the same are kept again.
+    """
     split: Split = stream.tasks[task].train
     kept = []
     for label in range(len(stream.tasks[task].classes)):
         mine = torch.nonzero(split.labels == label).flatten()
         seed_key = torch.tensor([key(stream.seed, Purpose.MEMORY, task, label)])
         order = shuffled(seed_key, torch.tensor([len(mine)]), len(mine))[0]
-        kept.append(mine[order[:memory]])
+        kept.append(mine[order[:memory]] if len(mine) > memory else mine)
     return torch.cat(kept)

@@ -1,0 +1,1 @@
+"""The estimator: continual learning on data that arrive task by task."""
