@@ -27,6 +27,7 @@ BASE = {
     "optimiser",
     "threads",
     "strengths",
+    "sealed",
 }
 DATA = BASE | {"data", "streams"}
 PARTS = {
@@ -63,6 +64,7 @@ ALLOWED = {
     "tracked": BASE | {"nets", "importance", "hooks"},
     "stages": BASE | {"nets", "importance"},
     "strengths": {"errors"},
+    "sealed": {"errors", "files"},
     "replay": {"errors"},
     "predictions": BASE | {"nets"},
     "penalties": BASE | {"nets", "predictions"},

@@ -77,8 +77,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             in_place=stream.augmentation is None and stream.testing is None,
         )
 
-    bare = net({})
-    return net({name: shape for p in method.penalties for name, shape in p.learned(bare).items()})
+    return net(method.learned(net({})))
 
 
 def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:

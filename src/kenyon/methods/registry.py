@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
@@ -19,6 +19,9 @@ from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Stren
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
+
+if TYPE_CHECKING:
+    from kenyon.nets import Net
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,10 @@ class Method:
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
         return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
+
+    def learned(self, bare: Net) -> dict[str, tuple[int, ...]]:
+        """What its penalties learn beside the weights of a network, and in which shapes: for `Net(learned=...)`."""
+        return {name: shape for penalty in self.penalties for name, shape in penalty.learned(bare).items()}
 
     @property
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:

@@ -1,0 +1,129 @@
+"""Data as they come: arrays, tensors, tables, datasets, loaders and folders, as one tensor of inputs and their labels.
+
+Everything is read whole into memory. What scikit-learn checks of arrays (shapes, numbers that are finite, names of
+columns) it checks here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from kenyon.estimator.errors import InputError
+
+Labels = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Arrived:
+    inputs: Tensor  # (N, *shape): uint8 images (N, C, H, W), whole numbers where the backbone takes these, or float32
+    labels: Labels | None  # (N,)
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.inputs.shape[1:])
+
+
+def arrived(owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool, tokens: bool) -> Arrived:
+    """`owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
+    elsewhere; `tokens`: whole numbers are meant as such.
+    """
+    if isinstance(data, tuple) and labels is None:
+        if len(data) != 2:
+            raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
+        data, labels = data
+    if isinstance(data, (str, Path)):
+        data, labels = _folder(Path(data), labels)
+    elif isinstance(data, (Dataset, DataLoader)):
+        data, labels = _items(data, labels)
+    try:
+        inputs = _inputs(owner, data, first=first, tokens=tokens)
+        found = None if labels is None else _labels(labels)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(str(error)) from error
+    if found is not None and len(found) != len(inputs):
+        raise InputError(
+            f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
+            "Give one label a sample."
+        )
+    return Arrived(inputs, found)
+
+
+def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:
+    if isinstance(data, Tensor):
+        data = data.detach().cpu()
+        data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
+    many = getattr(data, "ndim", 2) > 2
+    if many:
+        array = check_array(data, dtype=None, ensure_2d=False, allow_nd=True, input_name="X")
+    else:
+        array = validate_data(owner, data, reset=first, dtype=None if tokens else np.float32)
+    if array.dtype == np.uint8 and array.ndim == 4:
+        return torch.from_numpy(np.ascontiguousarray(array))
+    if tokens and np.issubdtype(array.dtype, np.integer):
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+    if many:
+        array = check_array(array, dtype=np.float32, ensure_2d=False, allow_nd=True, input_name="X")
+    return torch.from_numpy(np.array(array, dtype=np.float32))
+
+
+def _labels(labels: Any) -> Labels:
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    found = column_or_1d(labels, warn=True)
+    check_classification_targets(found)
+    if found.dtype.kind == "O" and all(isinstance(label, str) for label in found):
+        found = found.astype(str)
+    if found.dtype.kind not in "biufU":
+        raise InputError(
+            f"Labels are numbers or strings, all of one kind; these are {found.dtype}. Turn them into strings."
+        )
+    return found
+
+
+def _items(data: Dataset[Any] | DataLoader[Any], labels: Any) -> tuple[Tensor, Any]:
+    """The samples of a dataset or the batches of a loader, one after another."""
+    if labels is not None:
+        raise InputError("A Dataset or DataLoader brings its own labels. Leave y out.")
+    whole = isinstance(data, DataLoader)
+    pairs: Iterable[Any] = data if whole else (data[i] for i in range(_length(data)))
+    inputs, found = [], []
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError("A Dataset must give pairs (input, label), and a DataLoader batches of them.")
+        inputs.append(torch.as_tensor(np.asarray(pair[0]) if not isinstance(pair[0], Tensor) else pair[0]))
+        found.append(pair[1])
+    if not inputs:
+        raise InputError("The dataset has no samples (0 samples): at least one is needed.")
+    if whole:
+        return torch.cat(inputs), np.concatenate([np.asarray(batch) for batch in found])
+    if len({tuple(one.shape) for one in inputs}) > 1:
+        raise InputError("The samples of the dataset differ in shape. Resize or pad them to one shape.")
+    return torch.stack(inputs), np.asarray([one.item() if isinstance(one, Tensor) else one for one in found])
+
+
+def _length(data: Any) -> int:
+    try:
+        return len(data)
+    except TypeError as error:
+        raise InputError("The dataset does not tell its length. Wrap it in a DataLoader.") from error
+
+
+def _folder(path: Path, labels: Any) -> tuple[Tensor, Any]:
+    raise NotImplementedError

@@ -1,0 +1,100 @@
+"""All that a learner keeps when a task's data are gone, and what it says of new samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kenyon.errors import unknown
+from kenyon.estimator.arriving import Labels
+from kenyon.estimator.errors import InputError
+from kenyon.estimator.form import DTYPES, Form
+from kenyon.estimator.growing import Met
+from kenyon.metrics import Array
+from kenyon.nets import Net
+from kenyon.streams.task import Split, Stream
+from kenyon.train.device import Lanes, Runs, on_device
+from kenyon.train.fleet import Fleet
+
+CHUNK = 1024
+ROUND = 32  # samples: small networks see multiples of it, so that what one says does not depend on the others
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    net: Net
+    stream: Stream  # the tasks learned: of each its test samples, and those training samples that a method keeps
+    labels: tuple[Labels, ...]  # of each task its classes, sorted
+    form: Form
+    tensors: dict[str, Tensor]  # the state of training, from which the next task goes on
+    matrix: Array  # (T, T) accuracy of task i after task t, the task named, in per cent; NaN where nothing tests
+    inferred: Array  # (T, T) the same, the task inferred
+    structure: dict[str, Any]  # parameters that can no longer change
+
+    @property
+    def names(self) -> list[str]:
+        return [task.name for task in self.stream.tasks]
+
+    @property
+    def classes(self) -> Labels:
+        return np.unique(np.concatenate(self.labels))
+
+    def place(self, task: str) -> int:
+        if task not in self.names:
+            raise InputError(str(unknown("task", task, self.names)))
+        return self.names.index(task)
+
+    def rows(self, task: int) -> Tensor:
+        """The rows (M, P) of the networks that answer for a task: one, or as many as learn independently."""
+        learners = self.tensors.get("learners")  # (R, T, P) where every task has a learner of its own
+        return self.tensors["theta"] if learners is None else learners[:, task].contiguous()
+
+    def examples(self, most: int = 8) -> Tensor:
+        """A few inputs: kept samples where there are any, else made-up ones."""
+        form, pool = self.form, self.stream.pool
+        assert isinstance(pool, Tensor)
+        if len(pool):
+            return pool[:: max(1, len(pool) // most)][:most]
+        drawn = torch.randn(most, *form.shape, generator=torch.Generator().manual_seed(0))
+        if form.kind == "floats":
+            rest = (-1, *(1,) * (len(form.shape) - 1))
+            mean, std = (torch.tensor(x or (y,)).view(rest) for x, y in ((form.mean, 0.0), (form.std, 1.0)))
+            return drawn * std + mean
+        return (drawn.abs() * (50 if form.kind == "bytes" else 0)).clamp(max=255).to(DTYPES[form.kind])
+
+    @torch.no_grad()
+    def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:
+        """What the heads of some tasks say of inputs (N, ...): (N, C) each, in double precision."""
+        net, pool = self.net, inputs
+        M, N = len(self.tensors["theta"]), len(inputs)
+        none = torch.zeros(0, dtype=torch.long)
+        empty = Split(pool, none, none)
+        stream = replace(self.stream, tasks=(Met("asked", ("any",), empty, empty, empty),))
+        found = []
+        with on_device(net.device):
+            execute = net.execute
+            frames = {"frame": execute.frame, "by_reference": not net.small}
+            fleet = Fleet([stream] * M, net.device, execute.input_channels, **frames)  # type: ignore[arg-type]
+            lanes = Lanes(net.device, M, together=net.together, threads=execute.threads)
+            said = torch.zeros(M, N, max(net.class_counts), dtype=torch.float64, device=net.device)
+            for task in tasks:
+                theta, heads = self.rows(task), torch.tensor([task], device=net.device)
+
+                def work(run: Runs, theta: Tensor = theta, heads: Tensor = heads) -> None:
+                    for start in range(0, N, CHUNK):
+                        there = min(CHUNK, N - start)
+                        size = -(-there // ROUND) * ROUND if net.small else there
+                        index = torch.arange(start, start + size, device=net.device).clamp(max=N - 1)
+                        places = index.expand(M, -1).contiguous() if isinstance(run, slice) else index
+                        out = net.forward(theta[run], fleet.images(run, places), heads)
+                        said[run, start : start + there] = out.logits[..., :there, :].double()
+
+                lanes.each(range(M), work)
+                mean = said.softmax(-1).mean(0)[:, : len(self.labels[task])].cpu()
+                found.append(mean / mean.sum(1, keepdim=True))
+        return found

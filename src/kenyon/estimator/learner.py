@@ -1,0 +1,363 @@
+"""The estimator: a learner to which tasks come one by one, after the conventions of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError, ResultsError
+from kenyon.estimator.arriving import Arrived, Labels, arrived
+from kenyon.estimator.errors import InputError, NothingLearnedError, SettingError
+from kenyon.estimator.exporting import Export, export_learner
+from kenyon.estimator.form import Form
+from kenyon.estimator.inferring import across_tasks, task_weights
+from kenyon.estimator.knowledge import Knowledge
+from kenyon.estimator.lesson import Lesson, Plan, held_out, learn
+from kenyon.estimator.saving import read_learner, save_learner
+from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of, takes_tokens
+from kenyon.metrics import Array
+from kenyon.nets.net import Diversity
+from kenyon.train.device import choose_device
+
+ONLY = "task"  # the name of a task that got none
+PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Readings:
+    """How well one task is done, as shares of its samples."""
+
+    named: float  # right where the task is named (task-incremental)
+    inferred: float  # right where it is inferred (class-incremental)
+    task: float  # samples whose task is found
+
+
+class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier that learns task after task and keeps the old ones, without keeping their data.
+
+    backbone: maps a batch to feature vectors; every task gets a head of its own behind it. Each of the `learners` has
+        a backbone of its own, so take a narrower one for five than for one. None: two dense layers of 64 units.
+    method: how it is kept from forgetting, by name (`kenyon list methods`).
+    learners: None: five for methods of several learners, else one.
+    lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the learners' divergence;
+        None: see `settings.DEFAULTS`. options: whatever else the method takes, by name.
+    epochs, batch, rate: of every task; Adam. validation: the share of a task's samples that is held out to choose
+        its best weights and to lower the rate; with 0 the rate stays and the last weights are kept.
+    standardise: centre and scale inputs as the first task's are.
+    diversity, gate: of the learners, as in the paper. precision: auto is bfloat16 on a GPU and float32 on a CPU.
+    seed: everything random follows from it.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module | None = None,
+        method: str = "caf-ewc",
+        learners: int | None = None,
+        *,
+        lambda_sp: float | None = None,
+        lambda_af: float | None = None,
+        gamma: float | None = None,
+        options: Mapping[str, Any] | None = None,
+        epochs: int = 50,
+        batch: int = 32,
+        rate: float = 1e-3,
+        validation: float = 0.1,
+        standardise: bool = True,
+        diversity: Diversity = "high",
+        gate: bool = False,
+        precision: str = "auto",
+        seed: int = 0,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.backbone = backbone
+        self.method = method
+        self.learners = learners
+        self.lambda_sp = lambda_sp
+        self.lambda_af = lambda_af
+        self.gamma = gamma
+        self.options = options
+        self.epochs = epochs
+        self.batch = batch
+        self.rate = rate
+        self.validation = validation
+        self.standardise = standardise
+        self.diversity = diversity
+        self.gate = gate
+        self.precision = precision
+        self.seed = seed
+        self.device = device
+        self.verbose = verbose
+
+    # ------------------------------------------------------------------ learning
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        task: str | None = None,
+        validation: Any = None,
+        test: Any = None,
+        classes: Sequence[Any] | None = None,
+    ) -> Self:
+        """Learn one task more.
+
+        X: an array, tensor or table with labels y; or a Dataset, a DataLoader or a folder of images in folders of
+        classes, which bring their own. `validation` and `test` are the same, as one thing: (X, y), or a Dataset, ...
+        Test samples are kept, to see what later tasks do to this one; nothing is learned from them.
+
+        Without `task` it means what scikit-learn means by it: a learner of this task alone, begun anew. A learner of
+        several tasks refuses that.
+
+        Whatever goes wrong, what was learned before stays as it was.
+        """
+        before = self._before(task)
+        came = self._arrived(X, y, first=before is None)
+        labels = self._labels_of(came, classes)
+        form = before.form if before else Form.of(came.inputs, standardise=self.standardise)
+        train = form.check(came.inputs), self._encoded(came, labels, "Training")
+        held, tests = (
+            None if data is None else self._part(data, labels, form, name)
+            for name, data in (("Validation", validation), ("Test", test))
+        )
+        if held is None:
+            known = len(before.names) if before else 0
+            learn_from, apart = held_out(train[1], self._share(), self.seed, known)
+            held = tuple(part[apart] for part in train) if len(apart) else None  # type: ignore[assignment]
+            train = train[0][learn_from], train[1][learn_from]
+        lesson = Lesson(ONLY if task is None else task, labels, train, held, tests)
+        knowledge = learn(lesson, self._plan(form, before, validated=held is not None), before, lambda _: False)
+        self._keep(knowledge)
+        return self
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Sequence[Any] | None = None) -> Self:
+        """Learn one task more, named by its number: what arrives together is a task."""
+        known = self.knowledge_.names if self.__sklearn_is_fitted__() else []
+        return self.fit(X, y, task=str(len(known) + 1), classes=classes)
+
+    # ------------------------------------------------------------------ answering
+
+    def predict(self, X: Any, *, task: str | None = None) -> Labels:
+        """The likeliest class of every sample: among those of the task, or, without one, among all."""
+        known = self._known()
+        classes = known.classes if task is None else known.labels[known.place(task)]
+        return classes[self.predict_proba(X, task=task).argmax(1)]
+
+    def predict_proba(self, X: Any, *, task: str | None = None) -> npt.NDArray[np.float64]:
+        """The probabilities of the task's classes (sorted), or, without one, of `classes_`: see `inferring`."""
+        known = self._known()
+        places = range(len(known.names)) if task is None else [known.place(task)]
+        heads = known.probabilities(self._asked(X), places)
+        return (heads[0] if task is not None else across_tasks(heads, known.labels, known.classes)).numpy()
+
+    def predict_task(self, X: Any) -> Labels:
+        """The name of the task that every sample most likely belongs to."""
+        known = self._known()
+        heads = known.probabilities(self._asked(X), range(len(known.names)))
+        return np.array(known.names)[task_weights(heads).argmax(1).numpy()]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, task: str | None = None) -> float:
+        """The share of samples that `predict` has right, with the task named or without it."""
+        came = self._arrived(X, y, first=False)
+        known = self._known()
+        classes = known.classes if task is None else known.labels[known.place(task)]
+        self._encoded(came, classes, "Test")
+        said = self.predict(came.inputs, task=task)
+        return float(accuracy_score(came.labels, said, sample_weight=sample_weight))
+
+    def readings(self, X: Any, y: Any = None, *, task: str) -> Readings:
+        """Both readings of samples of one task: with the task named, and with the task inferred."""
+        came = self._arrived(X, y, first=False)
+        found = self.predict_task(came.inputs) == task
+        named, inferred = (self.score(came.inputs, came.labels, task=which) for which in (task, None))
+        return Readings(named, inferred, float(np.mean(found)))
+
+    # ------------------------------------------------------------------ looking back
+
+    @property
+    def tasks_(self) -> list[str]:
+        """The names of the tasks learned, in their order."""
+        return self._known().names
+
+    @property
+    def classes_(self) -> Labels:
+        """The classes of all tasks, sorted."""
+        return self._known().classes
+
+    def accuracy_matrix(self, reading: Literal["named", "inferred"] = "named") -> Array:
+        """A[t, i], the test accuracy of task i after task t was learned, in per cent as in `kenyon.metrics`.
+
+        NaN for tasks not met yet, and for those that came without test samples.
+        """
+        known = self._known()
+        if reading not in ("named", "inferred"):
+            raise SettingError(f"reading must be named or inferred, not '{reading}'.")
+        return (known.matrix if reading == "named" else known.inferred).copy()
+
+    def forgetting(self, reading: Literal["named", "inferred"] = "named") -> dict[str, float]:
+        """What has become of every task but the last since it was learned: A[i, i] - A[T, i], in points of accuracy.
+
+        Their mean is the backward transfer with the opposite sign.
+        """
+        matrix = self.accuracy_matrix(reading)
+        return {name: float(matrix[i, i] - matrix[-1, i]) for i, name in enumerate(self.tasks_[:-1])}
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path, *, tests: bool = True) -> None:
+        """Everything but the backbone's code, as one file (see `saving`). `tests=False` leaves the test samples out:
+        of tasks learned later, rows of the accuracy matrix then have no numbers for the tasks before.
+        """
+        known = self._known()
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+        attributes: dict[str, Any] = {}
+        if hasattr(self, "n_features_in_"):
+            attributes["n_features_in_"] = self.n_features_in_
+        if hasattr(self, "feature_names_in_"):
+            attributes["feature_names_in_"] = self.feature_names_in_.tolist()
+        save_learner(Path(path), known, parameters, attributes, tests=tests)
+
+    @classmethod
+    def load(cls, path: str | Path, backbone: nn.Module | None = None, *, device: str = "auto") -> Self:
+        """The learner that was saved, with the backbone it was made with (None if it had none of its own)."""
+        saved = read_learner(Path(path))
+        unknown = sorted(set(saved.parameters) - set(cls._get_param_names()))
+        if unknown:
+            raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
+        learner = cls(backbone, **(saved.parameters | {"device": device}))
+        plan = learner._plan(saved.form, None, validated=True)
+        learner._keep(saved.knowledge(plan.net(saved.class_counts)))
+        for name, value in saved.attributes.items():
+            setattr(learner, name, np.array(value, dtype=object) if isinstance(value, list) else value)
+        return learner
+
+    def export(self, path: str | Path, *, task: str | None = None, examples: Any = None) -> Export:
+        """`predict_proba`, with the task named or inferred, as a program without Kenyon: .pt2 for torch.export, .onnx
+        for ONNX (`kenyon[onnx]`). Its answers to `examples` (else to kept test samples, else to made-up ones) are held
+        against the learner's before the file is written.
+        """
+        known = self._known()
+        backbone = self.backbone or default_backbone(int(np.prod(known.form.shape)))
+        place = None if task is None else known.place(task)
+        if examples is not None:
+            inputs = arrived(self, examples, first=False, tokens=takes_tokens(self.backbone)).inputs
+            known.form.check(inputs)
+        else:
+            inputs = known.examples()
+        return export_learner(Path(path), known, backbone, place, inputs)
+
+    # ------------------------------------------------------------------ inside
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "knowledge_")
+
+    def _known(self) -> Knowledge:
+        if not self.__sklearn_is_fitted__():
+            raise NothingLearnedError(
+                f"This {type(self).__name__} instance is not fitted yet. Call fit with a task's samples first."
+            )
+        return self.knowledge_
+
+    def _keep(self, knowledge: Knowledge) -> None:
+        self.knowledge_ = knowledge
+
+    def _before(self, task: str | None) -> Knowledge | None:
+        """What the next task goes on from; None where it is the first."""
+        if not self.__sklearn_is_fitted__():
+            return None
+        known = self.knowledge_
+        if task is None:
+            if known.names == [ONLY]:
+                return None
+            raise InputError(
+                f"This learner knows {', '.join(known.names)}, and fit without a task would begin anew. Name the new "
+                "task (task=...), or begin with sklearn.base.clone(learner)."
+            )
+        if task in known.names:
+            raise InputError(
+                f"Task '{task}' was learned already, and its data are gone. Give the new samples a name of their own "
+                "(task=...); they get a head of their own."
+            )
+        return known
+
+    def _arrived(self, X: Any, y: Any, *, first: bool) -> Arrived:
+        came = arrived(self, X, y, first=first, tokens=takes_tokens(self.backbone))
+        if came.labels is None:
+            raise InputError("requires y to be passed, but the target y is None: give the samples' labels.")
+        return came
+
+    def _asked(self, X: Any) -> Tensor:
+        known = self._known()
+        return known.form.check(arrived(self, X, first=False, tokens=takes_tokens(self.backbone)).inputs)
+
+    def _labels_of(self, came: Arrived, classes: Sequence[Any] | None) -> Labels:
+        """The classes of a task, sorted: those named, or those there are."""
+        labels = np.unique(came.labels if classes is None else np.asarray(classes))  # type: ignore[arg-type]
+        if len(labels) < 2:
+            raise InputError(
+                f"The task has one class only, {labels[0]!r}, and there is nothing to tell apart. "
+                "A task needs samples of at least two classes."
+            )
+        return labels
+
+    def _encoded(self, came: Arrived, labels: Labels, what: str) -> Tensor:
+        """Labels counted from 0."""
+        assert came.labels is not None
+        new = np.setdiff1d(came.labels, labels)
+        if len(new):
+            raise InputError(
+                f"{what} samples have the label {new[0]!r}, which is none of those learned: "
+                f"{', '.join(map(repr, labels.tolist()))}."
+            )
+        return torch.from_numpy(np.searchsorted(labels, came.labels))
+
+    def _part(self, data: Any, labels: Labels, form: Form, what: str) -> tuple[Tensor, Tensor]:
+        came = self._arrived(data, None, first=False)
+        return form.check(came.inputs), self._encoded(came, labels, what)
+
+    def _share(self) -> float:
+        if not 0 <= self.validation < 1:
+            raise SettingError(f"validation is a share of at least 0 and below 1, not {self.validation}.")
+        return self.validation
+
+    def _plan(self, form: Form, before: Knowledge | None, *, validated: bool) -> Plan:
+        strengths = {"lambda_sp": self.lambda_sp, "lambda_af": self.lambda_af, "gamma": self.gamma}
+        if self.precision not in PRECISIONS:
+            raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not '{self.precision}'.")
+        if type(self.seed) is not int or self.seed < 0:
+            raise SettingError(f"seed must be a whole number, 0 or larger, not {self.seed!r}.")
+        structure = {
+            "method": self.method,
+            "learners": learners_of(self.method, self.learners),
+            "diversity": self.diversity,
+            "gate": self.gate,
+            "seed": self.seed,
+        }
+        changed = [n for n, value in structure.items() if before and before.structure[n] != value]
+        if before and changed:
+            name = changed[0]
+            raise SettingError(
+                f"{name} was {before.structure[name]!r} when the tasks before were learned and is {structure[name]!r} "
+                f"now. Set it back (set_params({name}={before.structure[name]!r})), or begin with a new learner."
+            )
+        try:
+            method = build_method(self.method, strengths, self.options)
+            device = choose_device(self.device)
+        except ConfigError as error:
+            raise SettingError(str(error)) from error
+        net = {"diversity": self.diversity, "gate": self.gate, "device": device, "dtype": PRECISIONS[self.precision]}
+        backbone = self.backbone or default_backbone(int(np.prod(form.shape)))
+        training = build_training(
+            epochs=self.epochs, batch=self.batch, rate=self.rate, validation=self.validation, validated=validated
+        )
+        return Plan(backbone, method, training, structure["learners"], self.seed, form, net, structure)
