@@ -178,8 +178,9 @@ def make_trainer(
     several = learners or (3 if method.multi else 1)
     K, members = (1, several) if method.apart else (several, 1)
     module = backbone or digits_mlp(width)
-    shape, counts = streams[0].input_shape, streams[0].class_counts
-    bare = Net(module, shape, counts, learners=K)
+    first = streams[0]
+    form, dtype = (first.input_shape, first.class_counts), first.input_dtype
+    bare = Net(module, *form, input_dtype=dtype, learners=K)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
-    net = Net(module, shape, counts, learners=K, learned=learned, active_column=method.active_column)
+    net = Net(module, *form, input_dtype=dtype, learners=K, learned=learned, active_column=method.active_column)
     return Trainer(net, streams, method, training, members=members)

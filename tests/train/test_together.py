@@ -143,7 +143,7 @@ def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
     plain, framed = (
         Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, frame_of(12, [(0, True), (0, False)]))
     )
-    pool, image = framed.pools[0], streams[0].pool[3]
+    pool, image = framed.inputs.pools[0], streams[0].pool[3]
     assert isinstance(pool, Tensor) and isinstance(image, Tensor)
     assert pool.shape[1:] == (16, 16, 4)
     assert torch.equal(pool[3, 1:13, 1:13, 0], image[0])

@@ -35,7 +35,8 @@ class Benchmark:
         return find_source(self.name)
 
     def parameters(self, width: int, learners: int) -> int:
-        return _parameters(self.backbone, width, learners, self.source.shape, self.source.class_counts)
+        source = self.source
+        return _parameters(self.backbone, width, learners, source.shape, source.dtype, source.class_counts)
 
     def width_for(self, learners: int) -> int:
         """The width at which so many learners have most nearly as many parameters as the single one.
@@ -57,11 +58,16 @@ def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> i
 
 @cache
 def _parameters(
-    backbone: Backbone, width: int, learners: int, shape: tuple[int, int, int], counts: tuple[int, ...]
+    backbone: Backbone,
+    width: int,
+    learners: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    counts: tuple[int, ...],
 ) -> int:
     with torch.device("meta"):  # a large network takes long to draw
         module = backbone(width, learners)
-    return Net(module, shape, counts, learners=learners).parameter_count
+    return Net(module, shape, counts, input_dtype=dtype, learners=learners).parameter_count
 
 
 LARGE_IMAGES = Training(
@@ -118,7 +124,8 @@ BENCHMARKS: dict[str, Benchmark] = {
 def benchmark(
     *,
     class_counts: tuple[int, ...],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
     backbone: Backbone,
     width: int,
     training: Training | None = None,
@@ -132,7 +139,7 @@ def benchmark(
     """
 
     def add(load: Loader) -> Loader:
-        register(class_counts=class_counts, shape=shape, whole=whole)(load)
+        register(class_counts=class_counts, shape=shape, dtype=dtype, whole=whole)(load)
         name = load.__name__.replace("_", "-")
         BENCHMARKS[name] = Benchmark(name, backbone, width, training or Training(), hyperparameters or {})
         return load

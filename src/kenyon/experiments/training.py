@@ -67,6 +67,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             backbone,
             stream.input_shape,
             stream.class_counts,
+            input_dtype=stream.input_dtype,
             learners=1 if method.apart else arch.learners,
             diversity=arch.diversity,
             gate=arch.gate,
@@ -74,7 +75,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             active_column=method.active_column,
             device=device,
             dtype=dtype,
-            in_place=stream.augmentation is None and stream.testing is None,
+            in_place=stream.in_place,
         )
 
     return net(method.learned(net({})))

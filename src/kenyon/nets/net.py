@@ -1,6 +1,6 @@
 """R runs x K learners of a backbone, with one shared head per task. K = 1 is the ordinary network.
 
-A learner i maps an image to its output vector f_i. The head of task t sees the sum of the learners' vectors;
+A learner i maps a sample to its output vector f_i. The head of task t sees the sum of the learners' vectors;
 a learner's own prediction is the same head applied to its own vector (Methods, Multiple Parallel Continual
 Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
 """
@@ -50,9 +50,10 @@ class Net:
     def __init__(
         self,
         backbone: nn.Module,
-        input_shape: tuple[int, int, int],
+        input_shape: tuple[int, ...],
         class_counts: Sequence[int],
         *,
+        input_dtype: torch.dtype = torch.float32,
         learners: int = 1,
         diversity: Diversity = "high",
         gate: bool = False,
@@ -63,8 +64,9 @@ class Net:
         dtype: torch.dtype | None = None,
         in_place: bool = True,
     ) -> None:
-        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there;
-        `values`: every task has a second head of one number, beside the one that chooses.
+        """`input_dtype`: float32, or int64 where samples are tokens; `in_place`: whether samples are images, seen as
+        they lie in their pool, so that kernels may read them there; `values`: every task has a second head of one
+        number, beside the one that chooses.
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -79,7 +81,8 @@ class Net:
         check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.class_counts = tuple(class_counts)
-        self.features = _feature_count(self.backbone, input_shape)
+        self.input_shape = tuple(input_shape)
+        self.features = _feature_count(self.backbone, self.input_shape, input_dtype)
         self.learned = dict(learned or {})
         # Learners compute in `dtype`; parameters, heads and losses stay in float32.
         self.dtype = dtype or (torch.bfloat16 if self.device.type == "cuda" else torch.float32)
@@ -95,12 +98,12 @@ class Net:
         self.head_names, self.values = tuple(heads), values
         # What `forward` looks at of a row.
         self._used = frozenset({*protected, *heads})
-        column = column_shapes(self.backbone, self.features, C) if active_column else {}
+        column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
         self.layout = Layout(protected, {**heads, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
-        fast = tiled(self.backbone, input_shape, *place) if in_place else None
-        small = dense(self.backbone, input_shape, learners, self.device)
-        self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
+        fast = tiled(self.backbone, self.input_shape, *place) if in_place else None
+        small = dense(self.backbone, self.input_shape, learners, self.device)
+        self.execute = fast or small or choose_execution(self.backbone, self.input_shape, learners, self.device)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
@@ -108,7 +111,7 @@ class Net:
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
-            self.columns = Columns(self.backbone, input_shape, self.layout, self.dtype, self.device)
+            self.columns = Columns(self.backbone, self.input_shape, self.layout, self.dtype, self.device)
 
     @cached_property
     def groups(self) -> Tensor:
@@ -194,8 +197,8 @@ class Net:
     ) -> Outputs:
         """Predictions for a batch, of one run or of all.
 
-        One run: `row` (P,) or its named views, `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs,
-        where they are computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the
+        One run: `row` (P,) or its named views, `images` (B, *shape) normalised, `noise` random bytes (n,). All runs,
+        where they are computed together: `row` (R, P), `images` (R, B, *shape) or by reference, the `noise` of the
         step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
         belongs to (None when there is one).
         """
@@ -291,6 +294,8 @@ class Net:
             assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
             return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
+        if images.is_floating_point():  # tokens stay what they are
+            images = images.to(self.dtype)
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
@@ -298,9 +303,9 @@ class Net:
             params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
-            return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)
+            return self.execute.all_runs(params, images, noise).to(dtype)
         assert not isinstance(noise, Noise)
-        return self.execute(params, images.to(self.dtype), noise).to(dtype)
+        return self.execute(params, images, noise).to(dtype)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -317,10 +322,10 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
     return backbone
 
 
-def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:
+def _feature_count(backbone: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     # Real memory without contents: shapes on the meta device would import PyTorch's compiler, which is slow.
     with torch.no_grad():
-        features = copy.deepcopy(backbone).to_empty(device="cpu")(torch.zeros(1, *shape))
+        features = copy.deepcopy(backbone).to_empty(device="cpu")(torch.zeros(2, *shape, dtype=dtype))
     if features.ndim != 2:
         raise ConfigError(
             f"A backbone must map a batch to one feature vector a sample; for {shape} it gives "

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from kenyon.errors import unknown
 from kenyon.streams.source import Source
 
@@ -28,7 +30,8 @@ class SourceSpec:
     name: str
     summary: str
     class_counts: tuple[int, ...]  # of each task
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # of a sample
+    dtype: torch.dtype  # of a sample as the network sees it: float32, or int64 for tokens
     needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
     whole: bool  # the classes of a task belong together (an alphabet): a search keeps them so
     load: Loader  # takes the user's data folder, or None for the usual places
@@ -40,14 +43,15 @@ SOURCES: dict[str, SourceSpec] = {}
 def register(
     *,
     class_counts: tuple[int, ...],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
     needs: tuple[str, ...] = (),
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = inspect.getdoc(load) or ""
-        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, needs, whole, load)
+        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, dtype, needs, whole, load)
         return load
 
     return add
