@@ -1,4 +1,4 @@
-"""Data as they come: arrays, tensors, tables, datasets, loaders and folders, as one tensor of inputs and their labels.
+"""Data as they come (arrays, tensors, tables, datasets, loaders, folders) as one tensor of inputs and their labels.
 
 Everything is read whole into memory. What scikit-learn checks of arrays (shapes, numbers that are finite, names of
 columns) it checks here too.
@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from kenyon.estimator.errors import InputError
+from kenyon.estimator.errors import InputError, InputTypeError
 
 Labels = npt.NDArray[Any]
 
@@ -53,10 +53,11 @@ def arrived(owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool,
     try:
         inputs = _inputs(owner, data, first=first, tokens=tokens)
         found = None if labels is None else _labels(labels)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(str(error)) from error
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(str(error)) from error
     if found is not None and len(found) != len(inputs):
         raise InputError(
             f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
@@ -102,7 +103,7 @@ def _items(data: Dataset[Any] | DataLoader[Any], labels: Any) -> tuple[Tensor, A
     if labels is not None:
         raise InputError("A Dataset or DataLoader brings its own labels. Leave y out.")
     whole = isinstance(data, DataLoader)
-    pairs: Iterable[Any] = data if whole else (data[i] for i in range(_length(data)))
+    pairs: Iterable[Any] = data if isinstance(data, DataLoader) else _one_by_one(data)
     inputs, found = [], []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
@@ -118,11 +119,12 @@ def _items(data: Dataset[Any] | DataLoader[Any], labels: Any) -> tuple[Tensor, A
     return torch.stack(inputs), np.asarray([one.item() if isinstance(one, Tensor) else one for one in found])
 
 
-def _length(data: Any) -> int:
+def _one_by_one(data: Any) -> Iterable[Any]:
     try:
-        return len(data)
+        size = len(data)
     except TypeError as error:
         raise InputError("The dataset does not tell its length. Wrap it in a DataLoader.") from error
+    return (data[number] for number in range(size))
 
 
 def _folder(path: Path, labels: Any) -> tuple[Tensor, Any]:

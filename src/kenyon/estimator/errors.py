@@ -11,9 +11,13 @@ class InputError(DataError, ValueError):
     """Data given to the estimator that it cannot use."""
 
 
+class InputTypeError(InputError, TypeError):
+    """Data of a type that it cannot use."""
+
+
 class SettingError(ConfigError, ValueError):
     """A parameter of the estimator that it cannot use, or not any more."""
 
 
-class NothingLearnedError(KenyonError, NotFittedError):
+class NothingLearnedError(KenyonError, NotFittedError):  # type: ignore[misc]
     """Asked before anything was learned."""

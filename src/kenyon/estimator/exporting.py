@@ -36,6 +36,9 @@ class Export:
 class Plain(nn.Module):
     """Inputs as they come to `predict_proba` (N, ...) -> probabilities (N, C)."""
 
+    mean: Tensor | None
+    std: Tensor | None
+
     def __init__(self, known: Knowledge, backbone: nn.Module, task: int | None) -> None:
         super().__init__()
         net, form = known.net, known.form
@@ -54,12 +57,10 @@ class Plain(nn.Module):
                 made[place] = nn.ModuleList(_with(backbone, net, row, k) for row in rows for k in range(net.learners))
             self.networks.append(made[0 if shared else place])
             self.heads.append(nn.ModuleList(_head(net, row, t, len(known.labels[t])) for row in rows))
-            gate = (
-                net.layout.view(rows, "gate")[..., t]
-                if net.gate
-                else torch.full((len(rows), net.learners), torch.inf)
-            )
-            self.gates.append(nn.Parameter(torch.sigmoid(GATE_SLOPE * gate), requires_grad=False))
+            gate = torch.ones(len(rows), net.learners)
+            if net.gate:
+                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., t])
+            self.gates.append(nn.Parameter(gate, requires_grad=False))
             columns = np.searchsorted(known.classes, known.labels[t]) if task is None else np.arange(self.classes)
             spread = torch.zeros(len(columns), self.classes)
             spread[torch.arange(len(columns)), torch.from_numpy(columns)] = 1.0
@@ -67,7 +68,7 @@ class Plain(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         x = inputs.float() / 255 if self.kind == "bytes" else inputs
-        if self.mean is not None:
+        if self.mean is not None and self.std is not None:
             x = (x - self.mean) / self.std
         said = [self._task(place, x) for place in range(len(self.tasks))]
         weights = task_weights(said)

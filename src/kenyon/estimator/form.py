@@ -50,6 +50,11 @@ class Form:
             std.append(spread if spread > 1e-6 * float(values.abs().max()) else 1.0)
         return cls(kind, shape, tuple(mean), tuple(std))
 
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """Of a sample as the network sees it."""
+        return torch.int64 if self.kind == "tokens" else torch.float32
+
     def check(self, inputs: Tensor) -> Tensor:
         """The same inputs, if they are of this form."""
         shape, dtype = tuple(inputs.shape[1:]), DTYPES[self.kind]

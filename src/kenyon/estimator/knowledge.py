@@ -37,6 +37,12 @@ class Knowledge:
     structure: dict[str, Any]  # parameters that can no longer change
 
     @property
+    def pool(self) -> Tensor:
+        """Samples that are kept."""
+        assert isinstance(self.stream.pool, Tensor)
+        return self.stream.pool
+
+    @property
     def names(self) -> list[str]:
         return [task.name for task in self.stream.tasks]
 
@@ -56,8 +62,7 @@ class Knowledge:
 
     def examples(self, most: int = 8) -> Tensor:
         """A few inputs: kept samples where there are any, else made-up ones."""
-        form, pool = self.form, self.stream.pool
-        assert isinstance(pool, Tensor)
+        form, pool = self.form, self.pool
         if len(pool):
             return pool[:: max(1, len(pool) // most)][:most]
         drawn = torch.randn(most, *form.shape, generator=torch.Generator().manual_seed(0))

@@ -243,7 +243,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def export(self, path: str | Path, *, task: str | None = None, examples: Any = None) -> Export:
         """`predict_proba`, with the task named or inferred, as a program without Kenyon: .pt2 for torch.export, .onnx
-        for ONNX (`kenyon[onnx]`). Its answers to `examples` (else to kept test samples, else to made-up ones) are held
+        for ONNX (`kenyon[onnx]`). Its answers to `examples` (else to kept samples, else to made-up ones) are held
         against the learner's before the file is written.
         """
         known = self._known()
@@ -336,7 +336,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not '{self.precision}'.")
         if type(self.seed) is not int or self.seed < 0:
             raise SettingError(f"seed must be a whole number, 0 or larger, not {self.seed!r}.")
-        structure = {
+        structure: dict[str, Any] = {
             "method": self.method,
             "learners": learners_of(self.method, self.learners),
             "diversity": self.diversity,
@@ -347,8 +347,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if before and changed:
             name = changed[0]
             raise SettingError(
-                f"{name} was {before.structure[name]!r} when the tasks before were learned and is {structure[name]!r} "
-                f"now. Set it back (set_params({name}={before.structure[name]!r})), or begin with a new learner."
+                f"{name} was {before.structure[name]!r} when the tasks before were learned; now it is "
+                f"{structure[name]!r}. Set it back with set_params, or begin with a new learner."
             )
         try:
             method = build_method(self.method, strengths, self.options)
@@ -356,6 +356,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         except ConfigError as error:
             raise SettingError(str(error)) from error
         net = {"diversity": self.diversity, "gate": self.gate, "device": device, "dtype": PRECISIONS[self.precision]}
+        net |= {"input_dtype": form.input_dtype, "in_place": form.kind == "bytes"}
         backbone = self.backbone or default_backbone(int(np.prod(form.shape)))
         training = build_training(
             epochs=self.epochs, batch=self.batch, rate=self.rate, validation=self.validation, validated=validated

@@ -111,12 +111,11 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
 
 def _stream(lesson: Lesson, plan: Plan, before: Knowledge | None) -> Stream:
     """The tasks before and the new one, over one pool."""
-    parts = [
-        part or (lesson.train[0][:0], lesson.train[1][:0]) for part in (lesson.train, lesson.validation, lesson.test)
-    ]
-    old = [] if before is None else [before.stream.pool]
-    pool = torch.cat([*old, *(inputs for inputs, _ in parts)])
-    start = len(old[0]) if old else 0
+    nothing = lesson.train[0][:0], lesson.train[1][:0]
+    parts = [lesson.train, lesson.validation or nothing, lesson.test or nothing]
+    old = nothing[0] if before is None else before.pool
+    pool = torch.cat([old, *(inputs for inputs, _ in parts)])
+    start = len(old)
     splits = []
     for inputs, labels in parts:
         splits.append(Split(pool, torch.arange(start, start + len(inputs)), labels))

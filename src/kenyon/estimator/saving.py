@@ -60,8 +60,8 @@ class Saved:
             none = Split(pool, train.index[:0], train.labels[:0])
             tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
         stream = Stream("arriving", head["structure"]["seed"], tuple(tasks), self.form.mean, self.form.std)
-        matrices = (_matrix(head[name]) for name in ("matrix", "inferred"))
-        return Knowledge(net, stream, labels, self.form, state, *matrices, head["structure"])
+        matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
+        return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["structure"])
 
     def _check(self, net: Net) -> None:
         saved = {name: tuple(shape) for name, shape in self._head["layout"]}
@@ -83,9 +83,7 @@ def save_learner(
     tensors = {f"state.{name}": tensor for name, tensor in known.tensors.items()}
     kept = [[task.train, task.test if tests else _nothing(task.test)] for task in known.stream.tasks]
     used = torch.cat([split.index for splits in kept for split in splits])
-    pool, start = known.stream.pool, 0
-    assert isinstance(pool, Tensor)
-    tensors["pool"] = pool[used]
+    tensors["pool"], start = known.pool[used], 0
     for number, splits in enumerate(kept):
         for part, split in zip(PARTS, splits, strict=True):
             tensors[f"{part}.{number}.index"] = torch.arange(start, start + len(split))
@@ -132,7 +130,8 @@ def read_learner(path: Path) -> Saved:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
         if not whole:
             raise ResultsError(f"{path} is damaged: its checksum is wrong. Take another copy of it.")
-        form = Form(**{name: tuple(v) if isinstance(v, list) else v for name, v in head["form"].items()})
+        shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))
+        form = Form(head["form"]["kind"], shape, mean, std)
         counts = tuple(len(task["labels"]) for task in head["tasks"])
         return Saved(path, head["parameters"], head["attributes"], form, counts, head, tensors)
     except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

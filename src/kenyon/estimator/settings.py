@@ -1,4 +1,4 @@
-"""From the estimator's parameters to a method and a training regime, with values for data that nobody has tuned on."""
+"""From the estimator's parameters to a method and a training regime, with values for data nobody has tuned on."""
 
 from __future__ import annotations
 
