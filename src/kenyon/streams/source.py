@@ -68,7 +68,6 @@ class Source:
 
     def __post_init__(self) -> None:
         check_pool(self.name, self.images)
-        self._check_views()
         if len(self.images) != len(self.labels):
             raise DataError(
                 f"{self.name}: {len(self.images)} samples and {len(self.labels)} labels differ in length."
@@ -85,6 +84,7 @@ class Source:
             raise DataError(
                 f"{self.name}: {len(self.class_names)} classes do not make {len(self.groups)} equal tasks."
             )
+        self._check_views()
 
     def _check_views(self) -> None:
         pool = self.images
