@@ -51,7 +51,8 @@ def arrived(owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool,
     elif isinstance(data, (Dataset, DataLoader)):
         data, labels = _items(data, labels)
     try:
-        inputs = _inputs(owner, data, first=first, tokens=tokens)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in single precision is refused as such
+            inputs = _inputs(owner, data, first=first, tokens=tokens)
         found = None if labels is None else _labels(labels)
     except InputError:
         raise
@@ -64,6 +65,37 @@ def arrived(owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool,
             "Give one label a sample."
         )
     return Arrived(inputs, found)
+
+
+def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
+    """The classes of a task, sorted: those named, or those there are. `known`: those of the tasks before."""
+    classes = np.unique(labels if named is None else _labels(named))
+    words = [
+        "strings" if some.dtype.kind == "U" else "numbers" for some in (classes, labels if known is None else known)
+    ]
+    if words[0] != words[1]:
+        raise InputError(f"These labels are {words[0]}, and others {words[1]}. Give all labels as {words[1]}.")
+    if len(classes) < 2:
+        raise InputError(
+            f"The task has one class only, {classes[0].item()!r}, and there is nothing to tell apart. "
+            "A task needs samples of at least two classes."
+        )
+    return classes
+
+
+def _kind(labels: Labels) -> str:
+    return "strings" if labels.dtype.kind == "U" else "numbers"
+
+
+def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
+    """Labels as places among the classes, from 0."""
+    new = np.setdiff1d(labels, classes)
+    if len(new):
+        raise InputError(
+            f"{what} samples have the label {new[0].item()!r}, which is none of those learned: "
+            f"{', '.join(map(repr, classes.tolist()))}."
+        )
+    return torch.from_numpy(np.searchsorted(classes, labels))
 
 
 def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:

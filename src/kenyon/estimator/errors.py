@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sklearn.exceptions import NotFittedError
 
 from kenyon.errors import ConfigError, DataError, KenyonError
@@ -21,3 +24,12 @@ class SettingError(ConfigError, ValueError):
 
 class NothingLearnedError(KenyonError, NotFittedError):  # type: ignore[misc]
     """Asked before anything was learned."""
+
+
+@contextmanager
+def as_setting_errors() -> Iterator[None]:
+    """What the parts that the estimator stands on say of its parameters is a SettingError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise error if isinstance(error, SettingError) else SettingError(str(error)) from error

@@ -34,7 +34,7 @@ class Knowledge:
     tensors: dict[str, Tensor]  # the state of training, from which the next task goes on
     matrix: Array  # (T, T) accuracy of task i after task t, the task named, in per cent; NaN where nothing tests
     inferred: Array  # (T, T) the same, the task inferred
-    structure: dict[str, Any]  # parameters that can no longer change
+    fixed: dict[str, Any]  # parameters that can no longer change
 
     @property
     def pool(self) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,27 +11,27 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import Tensor, nn
 
-from kenyon.errors import ConfigError, ResultsError
-from kenyon.estimator.arriving import Arrived, Labels, arrived
-from kenyon.estimator.errors import InputError, NothingLearnedError, SettingError
+from kenyon.clock import since
+from kenyon.errors import ResultsError
+from kenyon.estimator.arriving import Labels, arrived, classes_of, counted
+from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
 from kenyon.estimator.inferring import across_tasks, task_weights
 from kenyon.estimator.knowledge import Knowledge
-from kenyon.estimator.lesson import Lesson, Plan, held_out, learn
+from kenyon.estimator.lesson import Lesson, held_out, learn
+from kenyon.estimator.plan import Plan, make_plan
 from kenyon.estimator.saving import read_learner, save_learner
-from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of, takes_tokens
+from kenyon.estimator.settings import default_backbone, takes_tokens
+from kenyon.estimator.telling import summary, telling
 from kenyon.metrics import Array
 from kenyon.nets.net import Diversity
-from kenyon.train.device import choose_device
 
 ONLY = "task"  # the name of a task that got none
-PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -122,22 +124,23 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Whatever goes wrong, what was learned before stays as it was.
         """
         before = self._before(task)
-        came = self._arrived(X, y, first=before is None)
-        labels = self._labels_of(came, classes)
-        form = before.form if before else Form.of(came.inputs, standardise=self.standardise)
-        train = form.check(came.inputs), self._encoded(came, labels, "Training")
-        held, tests = (
-            None if data is None else self._part(data, labels, form, name)
-            for name, data in (("Validation", validation), ("Test", test))
-        )
+        inputs, found = self._samples(X, y, first=before is None)
+        labels = classes_of(found, classes, known=before.classes if before else None)
+        form = before.form if before else Form.of(inputs, standardise=self.standardise)
+        train = form.check(inputs), counted(found, labels, "Training")
+        held = self._part(validation, labels, form, "Validation")
+        tests = self._part(test, labels, form, "Test")
         if held is None:
-            known = len(before.names) if before else 0
-            learn_from, apart = held_out(train[1], self._share(), self.seed, known)
-            held = tuple(part[apart] for part in train) if len(apart) else None  # type: ignore[assignment]
-            train = train[0][learn_from], train[1][learn_from]
+            number = len(before.names) if before else 0
+            stays, apart = held_out(train[1], self.validation, self.seed, number)
+            held = (train[0][apart], train[1][apart]) if len(apart) else None
+            train = train[0][stays], train[1][stays]
         lesson = Lesson(ONLY if task is None else task, labels, train, held, tests)
-        knowledge = learn(lesson, self._plan(form, before, validated=held is not None), before, lambda _: False)
-        self._keep(knowledge)
+        plan, begun = self._plan(form, validated=held is not None), time.perf_counter()
+        with telling(lesson.name, verbose=self.verbose) as watch:
+            self.knowledge_ = learn(lesson, plan, before, watch)
+        if self.verbose:
+            print(summary(self.knowledge_, since(begun)), file=sys.stderr)
         return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Sequence[Any] | None = None) -> Self:
@@ -157,30 +160,27 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The probabilities of the task's classes (sorted), or, without one, of `classes_`: see `inferring`."""
         known = self._known()
         places = range(len(known.names)) if task is None else [known.place(task)]
-        heads = known.probabilities(self._asked(X), places)
+        heads = known.probabilities(self._inputs(X), places)
         return (heads[0] if task is not None else across_tasks(heads, known.labels, known.classes)).numpy()
 
     def predict_task(self, X: Any) -> Labels:
         """The name of the task that every sample most likely belongs to."""
         known = self._known()
-        heads = known.probabilities(self._asked(X), range(len(known.names)))
+        heads = known.probabilities(self._inputs(X), range(len(known.names)))
         return np.array(known.names)[task_weights(heads).argmax(1).numpy()]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, task: str | None = None) -> float:
         """The share of samples that `predict` has right, with the task named or without it."""
-        came = self._arrived(X, y, first=False)
         known = self._known()
-        classes = known.classes if task is None else known.labels[known.place(task)]
-        self._encoded(came, classes, "Test")
-        said = self.predict(came.inputs, task=task)
-        return float(accuracy_score(came.labels, said, sample_weight=sample_weight))
+        inputs, labels = self._samples(X, y)
+        counted(labels, known.classes if task is None else known.labels[known.place(task)], "Test")
+        return float(accuracy_score(labels, self.predict(inputs, task=task), sample_weight=sample_weight))
 
     def readings(self, X: Any, y: Any = None, *, task: str) -> Readings:
         """Both readings of samples of one task: with the task named, and with the task inferred."""
-        came = self._arrived(X, y, first=False)
-        found = self.predict_task(came.inputs) == task
-        named, inferred = (self.score(came.inputs, came.labels, task=which) for which in (task, None))
-        return Readings(named, inferred, float(np.mean(found)))
+        inputs, labels = self._samples(X, y)
+        named, inferred = (self.score(inputs, labels, task=which) for which in (task, None))
+        return Readings(named, inferred, float(np.mean(self.predict_task(inputs) == task)))
 
     # ------------------------------------------------------------------ looking back
 
@@ -235,8 +235,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unknown:
             raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
         learner = cls(backbone, **(saved.parameters | {"device": device}))
-        plan = learner._plan(saved.form, None, validated=True)
-        learner._keep(saved.knowledge(plan.net(saved.class_counts)))
+        plan = learner._plan(saved.form, validated=False)
+        learner.knowledge_ = saved.knowledge(plan.net(saved.class_counts))
         for name, value in saved.attributes.items():
             setattr(learner, name, np.array(value, dtype=object) if isinstance(value, list) else value)
         return learner
@@ -249,11 +249,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self._known()
         backbone = self.backbone or default_backbone(int(np.prod(known.form.shape)))
         place = None if task is None else known.place(task)
-        if examples is not None:
-            inputs = arrived(self, examples, first=False, tokens=takes_tokens(self.backbone)).inputs
-            known.form.check(inputs)
-        else:
-            inputs = known.examples()
+        inputs = known.examples() if examples is None else self._inputs(examples)
         return export_learner(Path(path), known, backbone, place, inputs)
 
     # ------------------------------------------------------------------ inside
@@ -268,11 +264,10 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return self.knowledge_
 
-    def _keep(self, knowledge: Knowledge) -> None:
-        self.knowledge_ = knowledge
-
     def _before(self, task: str | None) -> Knowledge | None:
         """What the next task goes on from; None where it is the first."""
+        if task is not None and (not isinstance(task, str) or not task):
+            raise InputTypeError(f"task is a name, such as task='cats', not {task!r}.")
         if not self.__sklearn_is_fitted__():
             return None
         known = self.knowledge_
@@ -290,75 +285,23 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return known
 
-    def _arrived(self, X: Any, y: Any, *, first: bool) -> Arrived:
+    def _samples(self, X: Any, y: Any = None, *, first: bool = False) -> tuple[Tensor, Labels]:
+        """With labels."""
         came = arrived(self, X, y, first=first, tokens=takes_tokens(self.backbone))
         if came.labels is None:
-            raise InputError("requires y to be passed, but the target y is None: give the samples' labels.")
-        return came
+            raise InputError("This requires y to be passed, but the target y is None: give the samples' labels.")
+        return came.inputs, came.labels
 
-    def _asked(self, X: Any) -> Tensor:
+    def _inputs(self, X: Any) -> Tensor:
+        """Alone, in the form of those learned."""
         known = self._known()
         return known.form.check(arrived(self, X, first=False, tokens=takes_tokens(self.backbone)).inputs)
 
-    def _labels_of(self, came: Arrived, classes: Sequence[Any] | None) -> Labels:
-        """The classes of a task, sorted: those named, or those there are."""
-        labels = np.unique(came.labels if classes is None else np.asarray(classes))  # type: ignore[arg-type]
-        if len(labels) < 2:
-            raise InputError(
-                f"The task has one class only, {labels[0]!r}, and there is nothing to tell apart. "
-                "A task needs samples of at least two classes."
-            )
-        return labels
+    def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
+        if data is None:
+            return None
+        inputs, labels = self._samples(data)
+        return form.check(inputs), counted(labels, classes, what)
 
-    def _encoded(self, came: Arrived, labels: Labels, what: str) -> Tensor:
-        """Labels counted from 0."""
-        assert came.labels is not None
-        new = np.setdiff1d(came.labels, labels)
-        if len(new):
-            raise InputError(
-                f"{what} samples have the label {new[0]!r}, which is none of those learned: "
-                f"{', '.join(map(repr, labels.tolist()))}."
-            )
-        return torch.from_numpy(np.searchsorted(labels, came.labels))
-
-    def _part(self, data: Any, labels: Labels, form: Form, what: str) -> tuple[Tensor, Tensor]:
-        came = self._arrived(data, None, first=False)
-        return form.check(came.inputs), self._encoded(came, labels, what)
-
-    def _share(self) -> float:
-        if not 0 <= self.validation < 1:
-            raise SettingError(f"validation is a share of at least 0 and below 1, not {self.validation}.")
-        return self.validation
-
-    def _plan(self, form: Form, before: Knowledge | None, *, validated: bool) -> Plan:
-        strengths = {"lambda_sp": self.lambda_sp, "lambda_af": self.lambda_af, "gamma": self.gamma}
-        if self.precision not in PRECISIONS:
-            raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not '{self.precision}'.")
-        if type(self.seed) is not int or self.seed < 0:
-            raise SettingError(f"seed must be a whole number, 0 or larger, not {self.seed!r}.")
-        structure: dict[str, Any] = {
-            "method": self.method,
-            "learners": learners_of(self.method, self.learners),
-            "diversity": self.diversity,
-            "gate": self.gate,
-            "seed": self.seed,
-        }
-        changed = [n for n, value in structure.items() if before and before.structure[n] != value]
-        if before and changed:
-            name = changed[0]
-            raise SettingError(
-                f"{name} was {before.structure[name]!r} when the tasks before were learned; now it is "
-                f"{structure[name]!r}. Set it back with set_params, or begin with a new learner."
-            )
-        try:
-            method = build_method(self.method, strengths, self.options)
-            device = choose_device(self.device)
-        except ConfigError as error:
-            raise SettingError(str(error)) from error
-        net = {"diversity": self.diversity, "gate": self.gate, "device": device, "dtype": PRECISIONS[self.precision]}
-        net |= {"input_dtype": form.input_dtype, "in_place": form.kind == "bytes"}
-        backbone = self.backbone or default_backbone(int(np.prod(form.shape)))
-        training = build_training(
-            epochs=self.epochs, batch=self.batch, rate=self.rate, validation=self.validation, validated=validated
-        )
-        return Plan(backbone, method, training, structure["learners"], self.seed, form, net, structure)
+    def _plan(self, form: Form, *, validated: bool) -> Plan:
+        return make_plan(self.get_params(deep=False), form, validated=validated)

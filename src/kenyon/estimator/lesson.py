@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import SettingError
-from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met, go_on, past
 from kenyon.estimator.inferring import across_tasks
 from kenyon.estimator.knowledge import Knowledge
-from kenyon.methods import Method
+from kenyon.estimator.plan import Plan
 from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.random import Purpose, key, shuffled
 from kenyon.streams.task import Split, Stream, Task
 from kenyon.threads import cpu_threads
-from kenyon.train import Trainer, Training
+from kenyon.train import Trainer
+from kenyon.train.loop import Watcher
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,42 +35,14 @@ class Lesson:
     test: tuple[Tensor, Tensor] | None
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """How to learn."""
-
-    backbone: nn.Module
-    method: Method
-    training: Training
-    learners: int
-    seed: int
-    form: Form
-    options: Mapping[str, Any]  # of `Net`
-    structure: dict[str, Any]  # what must stay as it is from task to task
-
-    @property
-    def members(self) -> int:
-        """How many networks learn independently."""
-        return self.learners if self.method.apart else 1
-
-    def net(self, class_counts: Sequence[int]) -> Net:
-        method, K = self.method, self.learners // self.members
-
-        def build(learned: dict[str, tuple[int, ...]]) -> Net:
-            place = (self.backbone, self.form.shape, class_counts)
-            return Net(*place, learners=K, learned=learned, active_column=method.active_column, **self.options)
-
-        return build(method.learned(build({})))
-
-    def trainer(self, stream: Stream) -> Trainer:
-        return Trainer(self.net(stream.class_counts), [stream], self.method, self.training, members=self.members)
-
-
-def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Callable[[Trainer], bool]) -> Knowledge:
+def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None) -> Knowledge:
+    if before is not None:
+        plan.check_against(before.fixed)
     stream = _stream(lesson, plan, before)
     trainer = plan.trainer(stream)
     known = len(stream.tasks) - 1
     if before is not None:
+        _check(before.net, trainer.net)
         go_on(trainer, before.tensors, before.net.layout, known)
     with cpu_threads(1 if trainer.net.small else None):
         at = trainer.run(watch)
@@ -90,9 +61,21 @@ def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Callable[
         trainer.tensors(),
         _grown(before.matrix if before else None, at.records[-1]["accuracy"][0]),
         np.zeros((0, 0)),
-        plan.structure,
+        plan.fixed,
     )
     return replace(after, inferred=_grown(before.inferred if before else None, _inferred(after)))
+
+
+def _check(before: Net, now: Net) -> None:
+    """That learners are what they were."""
+    for name in dict.fromkeys((*before.backbone_names, *now.backbone_names)):
+        was, is_ = (net.layout.segments.get(name) for net in (before, now))
+        if was is None or is_ is None or was.shape != is_.shape:
+            shapes = [None if part is None else part.shape[1:] for part in (was, is_)]
+            raise SettingError(
+                f"The backbone is another than that of the tasks before: {name} was {shapes[0]} and is {shapes[1]}. "
+                "Give the backbone that they were learned with, or begin with a new learner."
+            )
 
 
 def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor, Tensor]:
@@ -100,6 +83,8 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
 
     Nothing is held out where every class has but one sample.
     """
+    if not 0 <= share < 1:
+        raise SettingError(f"validation is a share of at least 0 and below 1, not {share!r}.")
     order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
     first = {int(label): place for place, label in reversed(list(enumerate(labels[order].tolist())))}
     spare = [place for place in range(len(labels)) if place not in set(first.values())]

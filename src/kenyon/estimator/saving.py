@@ -59,9 +59,9 @@ class Saved:
             )
             none = Split(pool, train.index[:0], train.labels[:0])
             tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
-        stream = Stream("arriving", head["structure"]["seed"], tuple(tasks), self.form.mean, self.form.std)
+        stream = Stream("arriving", head["fixed"]["seed"], tuple(tasks), self.form.mean, self.form.std)
         matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
-        return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["structure"])
+        return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["fixed"])
 
     def _check(self, net: Net) -> None:
         saved = {name: tuple(shape) for name, shape in self._head["layout"]}
@@ -94,7 +94,7 @@ def save_learner(
         "kenyon": __version__,
         "parameters": parameters,
         "attributes": attributes,
-        "structure": known.structure,
+        "fixed": known.fixed,
         "form": asdict(known.form),
         "layout": [(name, segment.shape) for name, segment in known.net.layout.segments.items()],
         "tasks": [

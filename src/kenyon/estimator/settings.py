@@ -7,23 +7,32 @@ from typing import Any
 
 from torch import nn
 
-from kenyon.errors import ConfigError
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
+from kenyon.nets.fresh import seeded
 from kenyon.train import Training
 
 LEARNERS = 5  # of a multi-learner method, like the five compartments
 
-_EWC, _MAS, _AF1, _GAMMA = {"lambda_sp": 1e6}, {"lambda_sp": 10.0}, {"lambda_af": 1e-6}, {"gamma": 0.02}
+# For data that nobody has tuned on. lambda_sp on EWC and on MAS lies where three small streams (digits, a table, a
+# signal; seeds 100 to 103) and the paper's CIFAR tasks meet: on none of them was another power of ten better by more
+# than 0.4 points. All else is the geometric mean of what serves digits and R-CIFAR-100, but for AGS-CL, which has the
+# values of digits. Tune it for your own data.
+_EWC, _MAS, _AF1, _CAF = (
+    {"lambda_sp": 1e4},
+    {"lambda_sp": 3.0},
+    {"lambda_af": 1e-6},
+    {"lambda_af": 1e-7, "gamma": 0.02},
+)
 DEFAULTS: dict[str, dict[str, float]] = {
     "ewc": _EWC,
     "mas": _MAS,
-    "si": {"lambda_sp": 1.0},
-    "rwalk": {"lambda_sp": 3.0},
-    "cpr-ewc": _EWC | {"lambda_cpr": 0.1},
-    "cpr-mas": _MAS | {"lambda_cpr": 0.5},
+    "si": {"lambda_sp": 3.0},
+    "rwalk": {"lambda_sp": 4.0},
+    "cpr-ewc": _EWC | {"lambda_cpr": 0.4},
+    "cpr-mas": _MAS | {"lambda_cpr": 0.9},
     "agscl": {"lambda_sp": 5.0, "mu": 1.0, "rho": 0.5},
-    "pnc": {"lambda_sp": 1e9},
+    "pnc": {"lambda_sp": 4e6},
     "ewc-af1": _EWC | _AF1,
     "mas-af1": _MAS | _AF1,
     "ewc-af2": _EWC | {"lambda_af": 1.0},
@@ -32,8 +41,8 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "mcl-mas": _MAS,
     "icl-ewc": _EWC,
     "icl-mas": _MAS,
-    "caf-ewc": _EWC | _AF1 | _GAMMA,
-    "caf-mas": _MAS | _AF1 | _GAMMA,
+    "caf-ewc": _EWC | _CAF,
+    "caf-mas": _MAS | _CAF,
 }
 
 
@@ -75,24 +84,25 @@ def learners_of(name: str, learners: int | None) -> int:
     return learners
 
 
-def build_training(*, epochs: int, batch: int, rate: float, validation: float, validated: bool) -> Training:
-    """`validated`: whether samples are at hand that tell the best weights, and when the rate should fall. Without
-    them the rate stays and the last weights are kept.
+def build_training(epochs: int, batch: int, rate: float, validation: float | None) -> Training:
+    """`validation`: the share that is held out to tell the best weights, and when the rate should fall; any where
+    such samples are given. None: there are none, the rate stays and the last weights are kept.
     """
     for name, value in (("epochs", epochs), ("batch", batch)):
         if type(value) is not int:
             raise SettingError(f"{name} must be a whole number, not {value!r}.")
-    try:
-        if validated:
-            return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.5)
+    if validation is None:
         return Training(epochs=epochs, batch=batch, rate=rate, validation=0.0, schedule="step", drop=1.0)
-    except ConfigError as error:
-        raise SettingError(str(error)) from error
+    return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)
 
 
 def default_backbone(features: int) -> nn.Module:
     """Two dense layers, where the user has no network of their own."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+
+    def build() -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
+
+    return seeded(build, 0)  # whatever its weights are: PyTorch's generator shall not notice
 
 
 def takes_tokens(backbone: nn.Module | None) -> bool:

@@ -1,0 +1,90 @@
+"""How to learn: the estimator's parameters as a method, a training regime and a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import nn
+
+from kenyon.estimator.errors import SettingError, as_setting_errors
+from kenyon.estimator.form import Form
+from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of
+from kenyon.methods import Method
+from kenyon.nets import Net
+from kenyon.streams.task import Stream
+from kenyon.train import Trainer, Training
+from kenyon.train.device import choose_device
+
+PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+FIXED = ("method", "learners", "diversity", "gate", "seed")  # from the first task on
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    backbone: nn.Module
+    form: Form
+    method: Method
+    training: Training
+    fixed: dict[str, Any]  # the values of FIXED
+    options: Mapping[str, Any]  # of `Net`
+
+    @property
+    def seed(self) -> int:
+        return int(self.fixed["seed"])
+
+    @property
+    def members(self) -> int:
+        """How many networks learn independently."""
+        return int(self.fixed["learners"]) if self.method.apart else 1
+
+    def net(self, class_counts: Sequence[int]) -> Net:
+        method, K = self.method, self.fixed["learners"] // self.members
+
+        def build(learned: dict[str, tuple[int, ...]]) -> Net:
+            place = (self.backbone, self.form.shape, class_counts)
+            return Net(*place, learners=K, learned=learned, active_column=method.active_column, **self.options)
+
+        with as_setting_errors():
+            return build(method.learned(build({})))
+
+    def trainer(self, stream: Stream) -> Trainer:
+        net = self.net(stream.class_counts)
+        with as_setting_errors():
+            return Trainer(net, [stream], self.method, self.training, members=self.members)
+
+    def check_against(self, fixed: Mapping[str, Any]) -> None:
+        """That nothing has changed that other tasks were learned with."""
+        for name, was in fixed.items():
+            if self.fixed[name] != was:
+                raise SettingError(
+                    f"{name} was {was!r} when the tasks before were learned; now it is {self.fixed[name]!r}. "
+                    "Set it back with set_params, or begin with a new learner."
+                )
+
+
+def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> Plan:
+    """From the parameters of the estimator; `validated`: see `build_training`."""
+    it = dict(parameters)
+    if it["precision"] not in PRECISIONS:
+        raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {it['precision']!r}.")
+    if type(it["seed"]) is not int or it["seed"] < 0:
+        raise SettingError(f"seed must be a whole number, 0 or larger, not {it['seed']!r}.")
+    with as_setting_errors():
+        it["learners"] = learners_of(it["method"], it["learners"])
+        strengths = {name: it[name] for name in ("lambda_sp", "lambda_af", "gamma")}
+        method = build_method(it["method"], strengths, it["options"])
+        training = build_training(it["epochs"], it["batch"], it["rate"], it["validation"] if validated else None)
+        options = {
+            "diversity": it["diversity"],
+            "gate": it["gate"],
+            "device": choose_device(it["device"]),
+            "dtype": PRECISIONS[it["precision"]],
+            "input_dtype": form.input_dtype,
+            "in_place": form.kind == "bytes",
+        }
+    backbone = it["backbone"] or default_backbone(prod(form.shape))
+    return Plan(backbone, form, method, training, {name: it[name] for name in FIXED}, options)
