@@ -61,10 +61,11 @@ class Probe:
     def features(self, theta: Tensor, part: str, task: int) -> Tensor:
         """The sum of the learners' vectors for every sample of a task, without gates what heads see: (n, N, F)."""
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
+        head = torch.tensor([task], device=self.net.device)
         found = torch.zeros(self.rows, size, self.net.features, device=self.net.device)
 
         def see(run: Runs, some: slice, rows: Tensor, images: Tensor | Pictures) -> None:
-            seen = self.net.vectors(rows, images).sum(-3)
+            seen = self.net.vectors(rows, images, head).sum(-3)
             found[run, some] = seen[..., : found[:, some].shape[1], :].to(found.dtype)
 
         self._walk(theta, part, task, see)

@@ -31,7 +31,7 @@ def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
         views = trainer.discrete.weights(number)
     elif M > 1:
         rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
-        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
+        views = {name: row if name in trainer.net.per_head else row.squeeze(1) for name, row in rows.items()}
     else:
         views = trainer.net.layout.views(trainer.theta[number])
     # One entry only: the format keeps several in no certain order, and equal weights shall be equal files.
@@ -87,7 +87,7 @@ def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor
     own = torch.arange(M)
     for name, saved in tensors.items():
         view = net.layout.view(rows, name)
-        discrete_head = method.schedule == "discrete" and name.startswith("head.")
+        discrete_head = method.schedule == "discrete" and name in net.per_head
         size = view[own, own].numel() if discrete_head else view.numel()
         if saved.numel() != size:
             raise ResultsError(
@@ -95,7 +95,7 @@ def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor
                 "It belongs to another network."
             )
         if discrete_head:
-            view[own, own] = saved.float()
+            view[own, own] = saved.float().view(view[own, own].shape)
         else:
             view.copy_(saved.view(view.shape))
     return rows.to(net.device)

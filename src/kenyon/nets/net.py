@@ -7,8 +7,7 @@ Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -25,12 +24,16 @@ from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import check_drawable, fresh, seeded
+from kenyon.nets.general import General
 from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
+from kenyon.nets.statistics import Statistics
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 
 Diversity = Literal["low", "medium", "high"]
+Start = Literal["drawn", "given"]
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 
@@ -42,6 +45,8 @@ class Outputs:
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
     values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
+    # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
+    statistics: dict[str, Tensor] | None = None
 
 
 class Net:
@@ -60,6 +65,8 @@ class Net:
         learned: Mapping[str, tuple[int, ...]] | None = None,
         active_column: bool = False,
         values: bool = False,
+        start: Start = "drawn",
+        draw: Callable[[], nn.Module] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
         in_place: bool = True,
@@ -67,6 +74,9 @@ class Net:
         """`input_dtype`: float32, or int64 where samples are tokens; `in_place`: whether samples are images, seen as
         they lie in their pool, so that kernels may read them there; `values`: every task has a second head of one
         number, beside the one that chooses.
+
+        `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
+        backbone (heads are drawn). Layers draw theirs anew by reset_parameters(), or `draw` builds the module anew.
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -75,35 +85,51 @@ class Net:
         if active_column and (learners > 1 or gate):
             raise ConfigError("A network with an active column has one learner and no task gates.")
         self.device = torch.device(device)
+        if start not in get_args(Start):
+            raise ConfigError(f"start must be drawn or given, not '{start}'.")
         # A template without storage: every learner's weights live in the fleet's flat rows.
-        template = copy.deepcopy(backbone).to("meta")
-        self.backbone = _without_dropout(template) if diversity == "low" else template
-        check_drawable(self.backbone)
+        parts = take_apart(backbone)
+        self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
+        self.given = _given(parts.trained) if start == "given" else None
+        self.draw = draw
+        if self.given is None and draw is None:
+            check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.class_counts = tuple(class_counts)
         self.input_shape = tuple(input_shape)
-        self.features = _feature_count(self.backbone, self.input_shape, input_dtype)
+        self.features = feature_count(parts, self.input_shape, input_dtype)
         self.learned = dict(learned or {})
         # Learners compute in `dtype`; parameters, heads and losses stay in float32.
-        self.dtype = dtype or (torch.bfloat16 if self.device.type == "cuda" else torch.float32)
+        half = self.device.type == "cuda" and not parts.statistics
+        self.dtype = dtype or (torch.bfloat16 if half else torch.float32)
+        if parts.statistics and self.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(
+                "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
+            )
 
         T, C = len(self.class_counts), max(self.class_counts)
-        self.backbone_names = tuple(name for name, _ in self.backbone.named_parameters())
-        protected = {n: (learners, *p.shape) for n, p in self.backbone.named_parameters()}
+        self.backbone_names = tuple(parts.trained)
+        protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
         if gate:
             protected["gate"] = (learners, T)
         heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         if values:
             heads |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
         self.head_names, self.values = tuple(heads), values
+        self.statistics = Statistics(parts.statistics, given=start == "given")
+        seen = self.statistics.shapes(T, learners)
+        self.per_head = frozenset({*heads, *seen})  # what has a leading head axis
         # What `forward` looks at of a row.
-        self._used = frozenset({*protected, *heads})
+        self._used = frozenset({*protected, *heads, *seen})
         column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
-        self.layout = Layout(protected, {**heads, **column, **self.learned})
+        self.layout = Layout(protected, {**heads, **seen, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
         fast = tiled(self.backbone, self.input_shape, *place) if in_place else None
         small = dense(self.backbone, self.input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, self.input_shape, learners, self.device)
+        if isinstance(self.execute, General):
+            constants = {n: _cast(value.to(self.device), self.dtype) for n, value in parts.constants.items()}
+            self.execute = General(self.backbone, learners, constants, self.features)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
@@ -154,20 +180,23 @@ class Net:
         active column (whose `Columns.size` tells what it adds)."""
         padding = (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
         beside = 0 if self.columns is None else self.columns.size
-        return self.layout.size - sum(self.layout.segments[n].size for n in self.learned) - padding - beside
+        others = sum(self.layout.segments[n].size for n in (*self.learned, *self.statistics.first))
+        return self.layout.size - others - padding - beside
 
     def initial(self, seeds: Sequence[int]) -> Tensor:
-        """The first weights of each seed, (R, P): PyTorch's default initialisation.
+        """The first weights of each seed, (R, P): PyTorch's default initialisation, or those that were given.
 
-        High diversity: every learner its own; medium and low: all learners start as copies of the first.
+        High diversity: every learner draws its own; medium and low: all learners start as copies of the first.
         """
         rows = torch.zeros(len(seeds), self.layout.size)
         for row, seed in zip(rows, seeds, strict=True):
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in self.fresh_learner(key(seed, Purpose.LEARNER, source)).items():
-                    views[name][k] = value
+                first = self.given or self.fresh_learner(key(seed, Purpose.LEARNER, source))
+                for name in self.backbone_names:
+                    views[name][k] = first[name]
+            self.statistics.begin(views)
             for t, count in enumerate(self.class_counts):
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
@@ -183,7 +212,13 @@ class Net:
 
     def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
         """The first weights of one learner by name, drawn from a key, on the CPU."""
-        return fresh(self.backbone, seed_key)
+        if self.draw is None:
+            return fresh(self.backbone, seed_key)
+        drawn = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
+        shapes = {name: self.layout.segments[name].shape[1:] for name in self.backbone_names}
+        if any(name not in drawn or drawn[name].shape != shape for name, shape in shapes.items()):
+            raise ConfigError("The function that builds the backbone anew must build one with the same parameters.")
+        return drawn
 
     def forward(
         self,
@@ -203,13 +238,19 @@ class Net:
         belongs to (None when there is one).
         """
         views = self.layout.views(row, self._used)
-        f = self._features(row, images, noise, views)  # (..., K, B, F)
+        statistics = None
+        if self.statistics:
+            f, statistics = self._normalised(views, images, heads, member, noise)
+        else:
+            f = self._features(row, images, noise, views)  # (..., K, B, F)
         if self.gate:
             gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
             if member is not None:
                 gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
             f = f * gate.unsqueeze(-1)
         out = self._predictions(f, views, heads, member, own=own)
+        if statistics is not None:
+            out = replace(out, statistics=statistics)
         return replace(out, values=self._values(f, views, heads, member)) if self.values else out
 
     def _values(self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
@@ -256,8 +297,11 @@ class Net:
         own_logits = predict(flat, of_each, weight, bias)
         return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
 
-    def vectors(self, row: Rows, images: Tensor | Pictures) -> Tensor:
-        """What the learners make of a batch in tests, (..., K, B, F), before task gates; arguments as `forward`."""
+    def vectors(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
+        """What the learners make of a batch of one task in tests, (..., K, B, F), before task gates; arguments as
+        `forward`."""
+        if self.statistics:
+            return self._normalised(self.layout.views(row, self._used), images, heads)[0]
         return self._features(row, images, None)
 
     def active_logits(
@@ -294,8 +338,7 @@ class Net:
             assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
             return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
-        if images.is_floating_point():  # tokens stay what they are
-            images = images.to(self.dtype)
+        images = _cast(images, self.dtype)
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
@@ -306,6 +349,47 @@ class Net:
             return self.execute.all_runs(params, images, noise).to(dtype)
         assert not isinstance(noise, Noise)
         return self.execute(params, images, noise).to(dtype)
+
+    def _normalised(
+        self,
+        views: dict[str, Tensor],
+        images: Tensor | Pictures,
+        heads: Tensor,
+        member: Tensor | None = None,
+        noise: Tensor | Noise | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor] | None]:
+        """As `_features`, of a backbone with running statistics. In training a batch is normalised by itself, and
+        added to those of the first head in use; in tests every sample is normalised by those of its own task.
+        """
+        execute = self.execute
+        assert isinstance(execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
+        images, dtype = _cast(images, self.dtype), views["head.bias"].dtype
+        params = {name: views[name].to(self.dtype) for name in self.backbone_names}
+
+        def of_head(place: int) -> dict[str, Tensor]:
+            return self.statistics.of_head(views, int(heads[place]), self.dtype)
+
+        if noise is not None or member is None:
+            seen = of_head(0)
+            features = execute(params | seen, images, noise).to(dtype)
+            return features, None if noise is None else seen
+        features = torch.zeros(self.learners, len(images), self.features, dtype=dtype, device=images.device)
+        for place in member.unique().tolist():
+            mine = member == place
+            features[:, mine] = execute(params | of_head(place), images[mine], None).to(dtype)
+        return features, None
+
+
+def _given(trained: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    for name, value in trained.items():
+        if value.is_meta:
+            raise ConfigError(f"The backbone's {name} has no value to start from. Build the module on a real device.")
+    return {name: value.cpu().clone() for name, value in trained.items()}
+
+
+def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tokens and other whole numbers stay what they are."""
+    return values.to(dtype) if values.is_floating_point() else values
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -319,16 +403,6 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
+        elif isinstance(layer, nn.MultiheadAttention):
+            layer.dropout = 0.0
     return backbone
-
-
-def _feature_count(backbone: nn.Module, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    # Real memory without contents: shapes on the meta device would import PyTorch's compiler, which is slow.
-    with torch.no_grad():
-        features = copy.deepcopy(backbone).to_empty(device="cpu")(torch.zeros(2, *shape, dtype=dtype))
-    if features.ndim != 2:
-        raise ConfigError(
-            f"A backbone must map a batch to one feature vector a sample; for {shape} it gives "
-            f"{tuple(features.shape[1:])}. End it with nn.Flatten()."
-        )
-    return int(features.shape[1])

@@ -42,6 +42,8 @@ def known_layers(backbone: nn.Module, shape: tuple[int, ...]) -> bool:
 
     if type(backbone) is not nn.Sequential or not all(known(layer) for layer in backbone):
         return False
+    if not all(p.requires_grad for p in backbone.parameters()) or len({m.training for m in backbone.modules()}) > 1:
+        return False  # parts that are held
     vectors = len(shape) == 1
     for layer in backbone:
         vectors = vectors or isinstance(layer, nn.Flatten)

@@ -49,4 +49,4 @@ class Discrete:
         """One run's by name, with a leading task axis; of each learner only the head that is its own."""
         views = self.net.layout.views(self.learners[run])  # (T, 1, ...) of backbones, (T, T, ...) of heads
         own = torch.arange(self.fleet.tasks, device=self.learners.device)
-        return {name: view[own, own] if name.startswith("head.") else view[:, 0] for name, view in views.items()}
+        return {name: view[own, own] if name in self.net.per_head else view[:, 0] for name, view in views.items()}

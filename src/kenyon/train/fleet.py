@@ -128,13 +128,15 @@ class Loader:
         together: int = 1,
         beside: int = 0,
         heads: Tensor | None = None,
+        wrap: bool = False,
     ) -> None:
         """`together`: how many batches of a run `stacked` takes at once; `beside`: room at the end of every batch for
         samples that others lay there, and `heads` the tasks that `member` then counts (None: those of the phase).
+        `wrap`: what fills up a batch are the run's own samples, from the first of the pass on; without weight anyway.
         """
         R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
-        self.beside, self.heads = beside, heads
+        self.beside, self.heads, self.wrap = beside, heads, wrap
         self.index, self.labels, self.member = (
             torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
@@ -153,7 +155,8 @@ class Loader:
         self.steps = -(-N // self.size)
         place = torch.arange(self.capacity * self.size, device=self.fleet.device)
         there = place.expand(R, -1) < samples.sizes.unsqueeze(1)
-        pick = place.clamp(max=N - 1).expand(R, -1)
+        pick = place % samples.sizes.unsqueeze(1) if self.wrap else place.clamp(max=N - 1).expand(R, -1)
+        shown = torch.ones_like(there) if self.wrap else there
         if order is not None:
             pick = order.gather(1, pick)
         for buffer, values in (
@@ -161,7 +164,7 @@ class Loader:
             (self.labels, samples.labels),
             (self.member, samples.member),
         ):
-            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(there).view(R, -1, self.size))
+            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(shown).view(R, -1, self.size))
         valid = there.view(R, -1, self.size).float()
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
