@@ -142,6 +142,44 @@ def test_a_learner_is_what_its_definition_says(method: str, options: Any, task: 
     assert np.allclose(learner.predict_proba(x, task=task), expected, atol=1e-5)
 
 
+def normed() -> nn.Module:
+    """With running statistics, a frozen layer and a constant."""
+    module = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 4))
+    module[3].requires_grad_(False)
+    with torch.no_grad():
+        module[3].weight.copy_(torch.eye(4))
+        module[3].bias.zero_()
+    return module
+
+
+def test_statistics_belong_to_tasks_and_frozen_weights_to_the_backbone(tmp_path: Path) -> None:
+    learner = taught(2, backbone=normed(), method="caf-ewc", learners=2)
+    x = blobs(0)[0]
+    with torch.no_grad():
+        expected = Plain(learner.knowledge_, normed(), None).eval()(torch.from_numpy(x)).numpy()
+    assert np.allclose(learner.predict_proba(x), expected, atol=1e-5)
+    learner.save(tmp_path / "it")
+    back = ContinualLearner.load(tmp_path / "it", normed())
+    assert np.array_equal(back.predict_proba(x), learner.predict_proba(x))
+    other = normed()
+    other[3].bias.data.add_(1)
+    with pytest.raises(KenyonError, match="frozen"):
+        ContinualLearner.load(tmp_path / "it", other)
+    with pytest.raises(KenyonError, match="frozen"):
+        learner.set_params(backbone=other).fit(*blobs(2), task="t2")
+
+
+def test_weights_may_be_given_and_backbones_built() -> None:
+    module = mlp()
+    given = quick(backbone=module, start="given", epochs=1, rate=1e-9).fit(*blobs(0))
+    known = given.knowledge_
+    assert torch.allclose(
+        known.net.layout.view(known.tensors["theta"], "0.weight")[0, 0], module[0].weight, atol=1e-6
+    )
+    one, other = (quick(backbone=backbone, epochs=1).fit(*blobs(0)) for backbone in (mlp, mlp()))
+    assert np.array_equal(one.predict_proba(blobs(0)[0]), other.predict_proba(blobs(0)[0]))
+
+
 def test_programs_for_torch_export(tmp_path: Path) -> None:
     learner = quick(method="caf-ewc", learners=2, epochs=1)
     for task in range(2):

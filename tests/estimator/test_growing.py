@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from kenyon.estimator.growing import carry, go_on, past
 from kenyon.methods import METHODS, Method, find_method
@@ -78,6 +79,16 @@ def test_convolutions() -> None:
     whole = trainer_of(method("caf-mas"), stream, SHORT, backbone=digits_cnn(2))
     whole.run()
     assert_same(one_by_one(method("caf-mas"), stream, SHORT, backbone=digits_cnn(2)), whole)
+
+
+@pytest.mark.parametrize("name", ["caf-ewc", "ewc-af2"])
+def test_running_statistics_are_handed_on(name: str) -> None:
+    """A new task begins with those of the task before, also where it was unknown then."""
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.ReLU())
+    stream = hand_stream([40, 33, 30])
+    whole = trainer_of(method(name), stream, SHORT, backbone=backbone)
+    whole.run()
+    assert_same(one_by_one(method(name), stream, SHORT, backbone=backbone), whole)
 
 
 @pytest.mark.parametrize("name", ["ewc", "caf-mas"])

@@ -52,9 +52,10 @@ class Plain(nn.Module):
         made: dict[int, nn.ModuleList] = {}  # tasks that are answered by the same weights share them
         for place, t in enumerate(self.tasks):
             rows = known.rows(t).cpu()
-            shared = "learners" not in known.tensors
+            shared = "learners" not in known.tensors and not net.statistics
             if not shared or not made:
-                made[place] = nn.ModuleList(_with(backbone, net, row, k) for row in rows for k in range(net.learners))
+                of_task = [_with(backbone, net, row, k, t) for row in rows for k in range(net.learners)]
+                made[place] = nn.ModuleList(of_task)
             self.networks.append(made[0 if shared else place])
             self.heads.append(nn.ModuleList(_head(net, row, t, len(known.labels[t])) for row in rows))
             gate = torch.ones(len(rows), net.learners)
@@ -141,13 +142,15 @@ def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
     return torch.from_numpy(session.run(None, {"inputs": examples.numpy()})[0])
 
 
-def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int) -> nn.Module:
-    """The backbone with a learner's weights."""
+def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, task: int) -> nn.Module:
+    """The backbone with a learner's weights, and its running statistics of a task."""
     module = copy.deepcopy(backbone).cpu().eval()
-    parameters = dict(module.named_parameters())
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     with torch.no_grad():
         for name in net.backbone_names:
             parameters[name].copy_(net.layout.view(row, name)[learner])
+        for name in net.statistics.first:
+            buffers[name].copy_(net.layout.view(row, name)[task, learner])
     return module
 
 

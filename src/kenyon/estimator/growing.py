@@ -42,8 +42,12 @@ def go_on(trainer: Trainer, learned: Mapping[str, Tensor], before: Layout, tasks
     """Lay the state of so many learned tasks, of a network with the layout `before`, into a trainer that is new, and
     put it where the next task begins.
     """
+    net = trainer.net
     for name, tensor in trainer.tensors().items():
-        carry(learned[name], before, tensor, trainer.net.layout)
+        if name in learned:  # a regime that has changed may follow what none before did
+            carry(learned[name], before, tensor, net.layout)
+            if tensor.shape[1:] == (net.layout.size,):
+                net.statistics.hand_on(net.layout, tensor, tasks - 1)
     phase = tasks * len(trainer.method.stages)
     trainer.position = Position(phase=phase, diverged=list(trainer.position.diverged))
 

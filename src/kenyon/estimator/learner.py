@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from torch import Tensor, nn
+from torch import Tensor
 
 from kenyon.clock import since
 from kenyon.errors import ResultsError
@@ -24,12 +25,12 @@ from kenyon.estimator.form import Form
 from kenyon.estimator.inferring import across_tasks, task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, held_out, learn
-from kenyon.estimator.plan import Plan, make_plan
+from kenyon.estimator.plan import Backbone, Plan, built, make_plan
 from kenyon.estimator.saving import read_learner, save_learner
-from kenyon.estimator.settings import default_backbone, takes_tokens
+from kenyon.estimator.settings import takes_tokens
 from kenyon.estimator.telling import summary, telling
 from kenyon.metrics import Array
-from kenyon.nets.net import Diversity
+from kenyon.nets.net import Diversity, Start
 
 ONLY = "task"  # the name of a task that got none
 
@@ -46,8 +47,9 @@ class Readings:
 class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns task after task and keeps the old ones, without keeping their data.
 
-    backbone: maps a batch to feature vectors; every task gets a head of its own behind it. Each of the `learners` has
-        a backbone of its own, so take a narrower one for five than for one. None: two dense layers of 64 units.
+    backbone: a module that maps a batch to feature vectors, or a function that builds one; every task gets a head of
+        its own behind it. Each of the `learners` has a backbone of its own, so take a narrower one for five than for
+        one. None: two dense layers of 64 units.
     method: how it is kept from forgetting, by name (`kenyon list methods`).
     learners: None: five for methods of several learners, else one.
     lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the learners' divergence;
@@ -55,13 +57,15 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epochs, batch, rate: of every task; Adam. validation: the share of a task's samples that is held out to choose
         its best weights and to lower the rate; with 0 the rate stays and the last weights are kept.
     standardise: centre and scale inputs as the first task's are.
-    diversity, gate: of the learners, as in the paper. precision: auto is bfloat16 on a GPU and float32 on a CPU.
+    diversity, gate: of the learners, as in the paper. start: first weights are "drawn" for every learner, or those
+        "given" in the backbone, if it is pretrained.
+    precision: auto is bfloat16 on a GPU and float32 on a CPU.
     seed: everything random follows from it.
     """
 
     def __init__(
         self,
-        backbone: nn.Module | None = None,
+        backbone: Backbone = None,
         method: str = "caf-ewc",
         learners: int | None = None,
         *,
@@ -76,6 +80,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         standardise: bool = True,
         diversity: Diversity = "high",
         gate: bool = False,
+        start: Start = "drawn",
         precision: str = "auto",
         seed: int = 0,
         device: str = "auto",
@@ -95,6 +100,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.standardise = standardise
         self.diversity = diversity
         self.gate = gate
+        self.start = start
         self.precision = precision
         self.seed = seed
         self.device = device
@@ -228,7 +234,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         save_learner(Path(path), known, parameters, attributes, tests=tests)
 
     @classmethod
-    def load(cls, path: str | Path, backbone: nn.Module | None = None, *, device: str = "auto") -> Self:
+    def load(cls, path: str | Path, backbone: Backbone = None, *, device: str = "auto") -> Self:
         """The learner that was saved, with the backbone it was made with (None if it had none of its own)."""
         saved = read_learner(Path(path))
         unknown = sorted(set(saved.parameters) - set(cls._get_param_names()))
@@ -237,6 +243,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learner = cls(backbone, **(saved.parameters | {"device": device}))
         plan = learner._plan(saved.form, validated=False)
         learner.knowledge_ = saved.knowledge(plan.net(saved.class_counts))
+        plan.check_against(learner.knowledge_.fixed)
         for name, value in saved.attributes.items():
             setattr(learner, name, np.array(value, dtype=object) if isinstance(value, list) else value)
         return learner
@@ -247,7 +254,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         against the learner's before the file is written.
         """
         known = self._known()
-        backbone = self.backbone or default_backbone(int(np.prod(known.form.shape)))
+        backbone = built(self.backbone, prod(known.form.shape))
         place = None if task is None else known.place(task)
         inputs = known.examples() if examples is None else self._inputs(examples)
         return export_learner(Path(path), known, backbone, place, inputs)
@@ -287,7 +294,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any, y: Any = None, *, first: bool = False) -> tuple[Tensor, Labels]:
         """With labels."""
-        came = arrived(self, X, y, first=first, tokens=takes_tokens(self.backbone))
+        came = arrived(self, X, y, first=first, tokens=self._tokens())
         if came.labels is None:
             raise InputError("This requires y to be passed, but the target y is None: give the samples' labels.")
         return came.inputs, came.labels
@@ -295,13 +302,17 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
         known = self._known()
-        return known.form.check(arrived(self, X, first=False, tokens=takes_tokens(self.backbone)).inputs)
+        return known.form.check(arrived(self, X, first=False, tokens=self._tokens()).inputs)
 
     def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
         if data is None:
             return None
         inputs, labels = self._samples(data)
         return form.check(inputs), counted(labels, classes, what)
+
+    def _tokens(self) -> bool:
+        """Whether whole numbers are meant as such."""
+        return takes_tokens(built(self.backbone, 1))
 
     def _plan(self, form: Form, *, validated: bool) -> Plan:
         return make_plan(self.get_params(deep=False), form, validated=validated)

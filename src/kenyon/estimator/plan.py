@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,12 +17,16 @@ from kenyon.estimator.form import Form
 from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of
 from kenyon.methods import Method
 from kenyon.nets import Net
+from kenyon.nets.fresh import seeded
+from kenyon.nets.parts import take_apart
 from kenyon.streams.task import Stream
 from kenyon.train import Trainer, Training
 from kenyon.train.device import choose_device
 
 PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-FIXED = ("method", "learners", "diversity", "gate", "seed")  # from the first task on
+FIXED = ("method", "learners", "diversity", "gate", "start", "seed", "frozen")  # from the first task on
+
+Backbone = nn.Module | Callable[[], nn.Module] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,16 +65,48 @@ class Plan:
     def check_against(self, fixed: Mapping[str, Any]) -> None:
         """That nothing has changed that other tasks were learned with."""
         for name, was in fixed.items():
-            if self.fixed[name] != was:
+            if self.fixed[name] == was:
+                continue
+            if name == "frozen":
                 raise SettingError(
-                    f"{name} was {was!r} when the tasks before were learned; now it is {self.fixed[name]!r}. "
-                    "Set it back with set_params, or begin with a new learner."
+                    "The backbone's frozen weights or constants have other values than when the tasks before were "
+                    "learned. Give the backbone with the same ones, or begin with a new learner."
                 )
+            raise SettingError(
+                f"{name} was {was!r} when the tasks before were learned; now it is {self.fixed[name]!r}. "
+                "Set it back with set_params, or begin with a new learner."
+            )
+
+
+def built(backbone: Backbone, features: int) -> nn.Module:
+    """The backbone as a module, whatever it was given as; `features`: numbers of a sample."""
+    if isinstance(backbone, nn.Module):
+        return backbone
+    if backbone is None:
+        backbone = partial(default_backbone, features)
+    module = seeded(backbone, 0) if callable(backbone) else None  # PyTorch's own generator shall not notice
+    if not isinstance(module, nn.Module):
+        raise SettingError(
+            "backbone must be a torch.nn.Module, or a function without arguments that builds one, not "
+            f"{type(backbone if module is None else module).__name__}."
+        )
+    return module
+
+
+def frozen_parts(backbone: nn.Module) -> int:
+    """A checksum of what all learners share and nothing changes."""
+    found = 0
+    for name, value in sorted(take_apart(backbone).constants.items()):
+        found = zlib.crc32(
+            value.contiguous().view(-1).view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), found)
+        )
+    return found
 
 
 def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> Plan:
     """From the parameters of the estimator; `validated`: see `build_training`."""
-    it = dict(parameters)
+    it, given = dict(parameters), parameters["backbone"]
+    backbone = built(given, prod(form.shape))
     if it["precision"] not in PRECISIONS:
         raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {it['precision']!r}.")
     if type(it["seed"]) is not int or it["seed"] < 0:
@@ -81,10 +119,12 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
         options = {
             "diversity": it["diversity"],
             "gate": it["gate"],
+            "start": it["start"],
+            "draw": None if isinstance(given, nn.Module) else given,
             "device": choose_device(it["device"]),
             "dtype": PRECISIONS[it["precision"]],
             "input_dtype": form.input_dtype,
             "in_place": form.kind == "bytes",
         }
-    backbone = it["backbone"] or default_backbone(prod(form.shape))
+        it["frozen"] = frozen_parts(backbone)
     return Plan(backbone, form, method, training, {name: it[name] for name in FIXED}, options)

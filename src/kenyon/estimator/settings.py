@@ -9,7 +9,6 @@ from torch import nn
 
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
-from kenyon.nets.fresh import seeded
 from kenyon.train import Training
 
 LEARNERS = 5  # of a multi-learner method, like the five compartments
@@ -98,13 +97,9 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
 
 def default_backbone(features: int) -> nn.Module:
     """Two dense layers, where the user has no network of their own."""
-
-    def build() -> nn.Module:
-        return nn.Sequential(nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
-
-    return seeded(build, 0)  # whatever its weights are: PyTorch's generator shall not notice
+    return nn.Sequential(nn.Flatten(), nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU())
 
 
-def takes_tokens(backbone: nn.Module | None) -> bool:
+def takes_tokens(backbone: nn.Module) -> bool:
     """Whether whole numbers are meant as such: there is a layer that looks them up."""
-    return backbone is not None and any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in backbone.modules())
+    return any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in backbone.modules())
