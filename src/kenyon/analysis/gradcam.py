@@ -22,6 +22,7 @@ from kenyon.analysis.model import Model
 from kenyon.errors import ConfigError, unknown
 from kenyon.metrics import Array
 from kenyon.nets.net import GATE_SLOPE
+from kenyon.streams.pool import holds_images
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
         raise ConfigError(f"There are {len(model.tasks)} tasks, and no task {s.task}.")
     task = (s.task or len(model.tasks)) - 1
     layer = find_layer(model.net.backbone, s.layer)
+    if not holds_images(model.stream.pool):
+        raise ConfigError("Grad-CAM is drawn over images, and the samples of this stream are values.")
     chosen = model.stream.tasks[task]
     pick = first_of_each_class(chosen.test.labels, s.images)
     index, labels = chosen.test.index[pick].to(model.net.device), chosen.test.labels[pick].to(model.net.device)
@@ -107,18 +110,19 @@ def class_maps(model: Model, images: Tensor, task: int, layer: str, target: Tens
     Learner by learner in float32 through the backbone as it is written, however the network is executed otherwise.
     """
     net, leaves, logits = model.net, [], []
+    head = net.head_of(task)
     for row in model.rows[model.rows_for(task)]:
         views = net.layout.views(row)
         seen = []
         for k in range(net.learners):
-            params = {name: views[name][k] for name in net.backbone_names}
+            params = net.of_learner(views, k, head)
             feature, leaf = _through(net.backbone, params, images, layer)
             if net.gate:
-                feature = feature * torch.sigmoid(GATE_SLOPE * views["gate"][k, task])
+                feature = feature * torch.sigmoid(GATE_SLOPE * views["gate"][k, head])
             seen.append(feature)
             leaves.append(leaf)
-        count = net.class_counts[task]
-        weight, bias = views["head.weight"][task, :count], views["head.bias"][task, :count]
+        count = net.class_counts[head]
+        weight, bias = views["head.weight"][head, :count], views["head.bias"][head, :count]
         logits.append(torch.stack(seen).sum(0) @ weight.T + bias)
     each = torch.stack(logits)  # (M, B, C)
     together = each[0] if len(each) == 1 else each.softmax(-1).mean(0).log()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from kenyon.errors import ConfigError, KenyonError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
-from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets import Backbone, Net, Start, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets.fresh import seeded, undrawable
+from kenyon.nets.parts import has_constants
 from kenyon.streams import SourceSpec, find_source, register
-from kenyon.streams.catalog import Loader
+from kenyon.streams.catalog import Loader, register_read
 from kenyon.train.regime import Training
 
 
@@ -29,14 +33,14 @@ class Benchmark:
     training: Training
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
     widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
+    start: Start = "drawn"  # or from the weights that the backbone comes with
 
     @property
     def source(self) -> SourceSpec:
         return find_source(self.name)
 
     def parameters(self, width: int, learners: int) -> int:
-        source = self.source
-        return _parameters(self.backbone, width, learners, source.shape, source.dtype, source.class_counts)
+        return _parameters(self.backbone, width, learners, self.start, self.source)
 
     def width_for(self, learners: int) -> int:
         """The width at which so many learners have most nearly as many parameters as the single one.
@@ -56,18 +60,52 @@ def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> i
     return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
+@dataclass(frozen=True)
+class Made:
+    module: nn.Module
+    draw: Callable[[], nn.Module] | None  # builds it anew, where its layers cannot draw their weights themselves
+
+
+def making(backbone: Backbone, width: int, learners: int, start: Start) -> Made:
+    """The module of a backbone. Without storage where it can be, since every run draws weights of its own and a large
+    network takes long to draw; with it where the weights are wanted, or constants that come with them.
+    """
+    build = partial(backbone, width, learners)
+    try:
+        module = _without_storage(build) if start == "drawn" else None
+        module = module or seeded(build, 0)
+    except (RuntimeError, ValueError, TypeError, AssertionError, ArithmeticError) as error:
+        raise ConfigError(
+            f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give the widths that "
+            "it can have: widths={learners: width}."
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"The backbone's function must give an nn.Module, not {type(module).__name__}.")
+    return Made(module, build if start == "drawn" and undrawable(module) else None)
+
+
+def _without_storage(build: Callable[[], nn.Module]) -> nn.Module | None:
+    try:
+        with torch.device("meta"):
+            module = build()
+    except (RuntimeError, NotImplementedError):
+        return None  # some constructors look at numbers
+    return None if has_constants(module) else module
+
+
 @cache
-def _parameters(
-    backbone: Backbone,
-    width: int,
-    learners: int,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    counts: tuple[int, ...],
-) -> int:
-    with torch.device("meta"):  # a large network takes long to draw
-        module = backbone(width, learners)
-    return Net(module, shape, counts, input_dtype=dtype, learners=learners).parameter_count
+def _parameters(backbone: Backbone, width: int, learners: int, start: Start, source: SourceSpec) -> int:
+    made = making(backbone, width, learners, start)
+    return Net(
+        made.module,
+        source.shape,
+        source.class_counts,
+        input_dtype=source.dtype,
+        shared_head=source.heads == "shared",
+        learners=learners,
+        start=start,
+        draw=made.draw,
+    ).parameter_count
 
 
 LARGE_IMAGES = Training(
@@ -123,25 +161,39 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def benchmark(
     *,
-    class_counts: tuple[int, ...],
-    shape: tuple[int, ...],
-    dtype: torch.dtype = torch.float32,
     backbone: Backbone,
     width: int,
+    class_counts: tuple[int, ...] | None = None,
+    shape: tuple[int, ...] | None = None,
     training: Training | None = None,
     hyperparameters: Mapping[str, Mapping[str, Any]] | None = None,
+    widths: Mapping[int, int] | None = None,
+    start: Start = "drawn",
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     """Make a benchmark of a function that reads a source: all a user's own file needs.
 
-    `kenyon run my_stream.py` then runs it. Methods without hyper-parameters here take theirs from `--set`. `whole`:
-    the classes of a task belong together, and `kenyon search` does not deal them out anew.
+    `kenyon run my_stream.py` then runs it. Without `class_counts` (of each task) and `shape` (of a sample) the source
+    is read at once, and asked. Methods without hyper-parameters here take theirs from `--set`. `widths`: that of so
+    many learners, where it is not to be the one with as many parameters as a single learner has. `start`: see `Net`.
+    `whole`: the classes of a task belong together, and `kenyon search` does not deal them out anew.
     """
+    try:
+        inspect.signature(backbone).bind(width, 1)
+    except TypeError:
+        raise ConfigError(
+            "A benchmark's backbone is a function of a width and the number of learners that gives an nn.Module: "
+            "def backbone(width, learners)."
+        ) from None
 
     def add(load: Loader) -> Loader:
-        register(class_counts=class_counts, shape=shape, dtype=dtype, whole=whole)(load)
+        if class_counts is None or shape is None:
+            register_read(load, whole=whole)
+        else:
+            register(class_counts=class_counts, shape=shape, whole=whole)(load)
         name = load.__name__.replace("_", "-")
-        BENCHMARKS[name] = Benchmark(name, backbone, width, training or Training(), hyperparameters or {})
+        regime, hyper = training or Training(), hyperparameters or {}
+        BENCHMARKS[name] = Benchmark(name, backbone, width, regime, hyper, widths or {}, start)
         return load
 
     return add

@@ -53,7 +53,7 @@ class _Expanded(Hooks):
 
     def finish_task(self) -> None:
         net = self.work.net
-        net.statistics.hand_on(net.layout, self.theta, self.work.task)
+        net.statistics.hand_on(net.layout, self.theta, net.head_of(self.work.task))
 
     def rate_dropped(self, runs: Tensor) -> None:
         self.optimiser.restart(runs)

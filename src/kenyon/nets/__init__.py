@@ -12,7 +12,7 @@ from kenyon.nets.backbones import (
 )
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.layout import Layout
-from kenyon.nets.net import Diversity, Net, Outputs
+from kenyon.nets.net import Diversity, Net, Outputs, Start
 
 __all__ = [
     "Backbone",
@@ -21,6 +21,7 @@ __all__ = [
     "Net",
     "Outputs",
     "Pictures",
+    "Start",
     "alexnet",
     "atari_cnn",
     "cifar_cnn",

@@ -1,4 +1,4 @@
-"""R runs x K learners of a backbone, with one shared head per task. K = 1 is the ordinary network.
+"""R runs x K learners of a backbone, with a head per task that the learners share. K = 1 is the ordinary network.
 
 A learner i maps a sample to its output vector f_i. The head of task t sees the sum of the learners' vectors;
 a learner's own prediction is the same head applied to its own vector (Methods, Multiple Parallel Continual
@@ -65,6 +65,7 @@ class Net:
         learned: Mapping[str, tuple[int, ...]] | None = None,
         active_column: bool = False,
         values: bool = False,
+        shared_head: bool = False,
         start: Start = "drawn",
         draw: Callable[[], nn.Module] | None = None,
         device: torch.device | str = "cpu",
@@ -73,7 +74,8 @@ class Net:
     ) -> None:
         """`input_dtype`: float32, or int64 where samples are tokens; `in_place`: whether samples are images, seen as
         they lie in their pool, so that kernels may read them there; `values`: every task has a second head of one
-        number, beside the one that chooses.
+        number, beside the one that chooses; `shared_head`: one head serves all tasks, which then have the same
+        classes, instead of one for each. `class_counts` are those of the tasks.
 
         `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
         backbone (heads are drawn). Layers draw theirs anew by reset_parameters(), or `draw` builds the module anew.
@@ -95,7 +97,10 @@ class Net:
         if self.given is None and draw is None:
             check_drawable(self.backbone)
         self.learners, self.diversity, self.gate = learners, diversity, gate
-        self.class_counts = tuple(class_counts)
+        self.tasks, self.shared = len(class_counts), shared_head
+        if self.shared and len(set(class_counts)) > 1:
+            raise ConfigError(f"Tasks that share a head need the same classes, not {tuple(class_counts)} of them.")
+        self.class_counts = tuple(class_counts[:1] if self.shared else class_counts)  # of every head
         self.input_shape = tuple(input_shape)
         self.features = feature_count(parts, self.input_shape, input_dtype)
         self.learned = dict(learned or {})
@@ -112,17 +117,17 @@ class Net:
         protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
         if gate:
             protected["gate"] = (learners, T)
-        heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
+        ends = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         if values:
-            heads |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
-        self.head_names, self.values = tuple(heads), values
+            ends |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
+        self.head_names, self.values = tuple(ends), values
         self.statistics = Statistics(parts.statistics, given=start == "given")
         seen = self.statistics.shapes(T, learners)
-        self.per_head = frozenset({*heads, *seen})  # what has a leading head axis
+        self.per_head = frozenset({*ends, *seen})  # what has a leading head axis
         # What `forward` looks at of a row.
-        self._used = frozenset({*protected, *heads, *seen})
+        self._used = frozenset({*protected, *ends, *seen})
         column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
-        self.layout = Layout(protected, {**heads, **seen, **column, **self.learned})
+        self.layout = Layout(protected, {**ends, **seen, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
         fast = tiled(self.backbone, self.input_shape, *place) if in_place else None
         small = dense(self.backbone, self.input_shape, learners, self.device)
@@ -163,6 +168,13 @@ class Net:
             self.layout.segments[n].size // self.learners for n in self.backbone_names for _ in range(self.learners)
         ]
         return torch.tensor([0, *accumulate(sizes)], device=self.device)
+
+    def head_of(self, task: int) -> int:
+        return 0 if self.shared else task
+
+    def heads_of(self, tasks: Sequence[int]) -> Tensor:
+        """The heads that these tasks use, (n,): one for each of them, or the one that all share."""
+        return torch.tensor([0] if self.shared else list(tasks), device=self.device)
 
     @property
     def together(self) -> bool:
@@ -303,6 +315,12 @@ class Net:
         if self.statistics:
             return self._normalised(self.layout.views(row, self._used), images, heads)[0]
         return self._features(row, images, None)
+
+    def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
+        """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
+        constants = self.execute.constants if isinstance(self.execute, General) else {}
+        seen = {name: views[name][head, k] for name in self.statistics.first}
+        return {**constants, **seen, **{name: views[name][k] for name in self.backbone_names}}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None

@@ -32,7 +32,6 @@ class Parts:
 
 def take_apart(backbone: nn.Module) -> Parts:
     """A part in eval() inside a module in train() stays so; statistics that are held in this way are constants."""
-    held = _held(backbone)
     for place, part in backbone.named_modules():
         if isinstance(part, _BatchNorm) and not part.track_running_stats:
             raise ConfigError(
@@ -48,12 +47,7 @@ def take_apart(backbone: nn.Module) -> Parts:
         raise ConfigError(
             "Every parameter of the backbone is frozen. Leave some of them to learn (requires_grad=True)."
         )
-    moving = {
-        f"{place}.{name}".lstrip(".")
-        for place, part in backbone.named_modules()
-        if isinstance(part, _NormBase) and place not in held
-        for name, _ in part.named_buffers(recurse=False)
-    }
+    moving = _moving(backbone)
     buffers = {name: b.detach() for name, b in backbone.named_buffers()}
     constants = frozen | {name: b for name, b in buffers.items() if name not in moving}
     for name, value in constants.items():
@@ -63,7 +57,7 @@ def take_apart(backbone: nn.Module) -> Parts:
             )
     template = rebuilt(backbone, lambda name, t: torch.empty_like(t, device="meta"))
     template.train()
-    for place in held:
+    for place in _held(backbone):
         template.get_submodule(place).training = False
     return Parts(
         template,
@@ -71,6 +65,12 @@ def take_apart(backbone: nn.Module) -> Parts:
         {name: value.cpu().clone() for name, value in constants.items()},
         {name: buffers[name] for name in buffers if name in moving},
     )
+
+
+def has_constants(backbone: nn.Module) -> bool:
+    moving = _moving(backbone)
+    frozen = any(not p.requires_grad for p in backbone.parameters())
+    return frozen or any(name not in moving for name, _ in backbone.named_buffers())
 
 
 def rebuilt(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> nn.Module:
@@ -131,6 +131,17 @@ def vectors(features: Any, batch: int) -> Tensor:
 def _held(backbone: nn.Module) -> set[str]:
     """The places of modules that are in eval() while the whole is in train()."""
     return {place for place, part in backbone.named_modules() if backbone.training and not part.training}
+
+
+def _moving(backbone: nn.Module) -> set[str]:
+    """The names of running statistics that are not held."""
+    held = _held(backbone)
+    return {
+        f"{place}.{name}".lstrip(".")
+        for place, part in backbone.named_modules()
+        if isinstance(part, _NormBase) and place not in held
+        for name, _ in part.named_buffers(recurse=False)
+    }
 
 
 def _told(dtype: torch.dtype) -> str:

@@ -19,6 +19,7 @@ import torch
 
 from kenyon.errors import unknown
 from kenyon.streams.source import Source
+from kenyon.streams.task import Heads
 
 Loader = Callable[[Path | None], Source]
 
@@ -32,6 +33,7 @@ class SourceSpec:
     class_counts: tuple[int, ...]  # of each task
     shape: tuple[int, ...]  # of a sample
     dtype: torch.dtype  # of a sample as the network sees it: float32, or int64 for tokens
+    heads: Heads
     needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
     whole: bool  # the classes of a task belong together (an alphabet): a search keeps them so
     load: Loader  # takes the user's data folder, or None for the usual places
@@ -45,16 +47,37 @@ def register(
     class_counts: tuple[int, ...],
     shape: tuple[int, ...],
     dtype: torch.dtype = torch.float32,
+    heads: Heads = "task",
     needs: tuple[str, ...] = (),
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = inspect.getdoc(load) or ""
-        SOURCES[name] = SourceSpec(name, summary.splitlines()[0], class_counts, shape, dtype, needs, whole, load)
+        SOURCES[name] = SourceSpec(
+            name, summary.splitlines()[0], class_counts, shape, dtype, heads, needs, whole, load
+        )
         return load
 
     return add
+
+
+def register_read(load: Loader, *, whole: bool = False) -> None:
+    """Register a source that says itself what is in it: it is read now, from the usual places, and kept."""
+    found = load(None)
+    stream = found.stream(0, validation=0.0)
+
+    def kept(data: Path | None) -> Source:
+        return found if data is None else load(data)
+
+    kept.__name__, kept.__doc__ = load.__name__, load.__doc__ or found.name
+    register(
+        class_counts=stream.class_counts,
+        shape=stream.input_shape,
+        dtype=stream.input_dtype,
+        heads=stream.heads,
+        whole=whole,
+    )(kept)
 
 
 def find_source(name: str) -> SourceSpec:

@@ -12,17 +12,18 @@ from torch import Tensor
 from kenyon.errors import ConfigError, DataError
 from kenyon.streams.partition import FixedTest, Partition
 from kenyon.streams.pool import Pool, Ragged, channels, check_pool, holds_images
-from kenyon.streams.task import Split, Stream, Task
+from kenyon.streams.task import Heads, Split, Stream, Task
 from kenyon.streams.views import Augmentation, Testing
 
 
 @dataclass(frozen=True)
 class Group:
-    """The classes of one task, as positions in the source's class names."""
+    """The classes of one task, as positions in the source's class names; of these, one `part` or all samples."""
 
     name: str
     classes: tuple[int, ...]
     fixed: bool = False  # keeps its place; only the others are shuffled by the seed
+    part: int | None = None
 
 
 class Dealing(Protocol):
@@ -65,6 +66,8 @@ class Source:
     testing: Testing = None  # what tests show of it
     # (N,) what samples come from (a film, a person), where parts of one are no test of another
     origin: Tensor | None = None
+    part: Tensor | None = None  # (N,) int64, which part (a domain, a time) a sample belongs to, where tasks are parts
+    heads: Heads = "task"
 
     def __post_init__(self) -> None:
         check_pool(self.name, self.images)
@@ -76,6 +79,8 @@ class Source:
             raise DataError(f"{self.name}: labels and the test mask differ in length.")
         if self.origin is not None and len(self.origin) != len(self.labels):
             raise DataError(f"{self.name}: labels and origins differ in length.")
+        if self.part is not None and len(self.part) != len(self.labels):
+            raise DataError(f"{self.name}: labels and parts differ in length.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise DataError(f"{self.name}: labels must run from 0 to {len(self.class_names) - 1}.")
         if isinstance(self.images, Ragged) and self.testing is None:
@@ -128,6 +133,7 @@ class Source:
             std=self.std,
             augmentation=self.augmentation,
             testing=self.testing,
+            heads=self.heads,
         )
 
     def _task(self, group: Group, seed: int, position: int, validation: float) -> Task:
@@ -135,7 +141,12 @@ class Source:
         local = torch.full((len(self.class_names),), -1, dtype=torch.long)
         local[list(group.classes)] = torch.arange(len(group.classes))
         labels = local[self.labels]
-        members = torch.nonzero(labels >= 0).flatten()
+        mine = labels >= 0
+        if group.part is not None:
+            if self.part is None:
+                raise DataError(f"{self.name}: task '{group.name}' is a part of a source that has none.")
+            mine &= self.part == group.part
+        members = torch.nonzero(mine).flatten()
         # The draw depends on the task itself, not on its place in the order.
         rng = np.random.default_rng([seed, 1, position])
         partition = FixedTest(self.test) if isinstance(self.test, Tensor) else self.test

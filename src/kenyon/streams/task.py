@@ -1,4 +1,4 @@
-"""What a learner meets: a stream of tasks, each with its own classes and its own head.
+"""What a learner meets: a stream of tasks, each with its own classes and its own head, or all with the same.
 
 Images stay uint8; values of any other kind are float32 or, where they are tokens, int64. All tasks of a stream, and
 all streams cut from one source, share one pool; a split is a list of positions in it, so that a pool is moved to a
@@ -8,6 +8,7 @@ device once, whatever the number of runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +16,10 @@ from torch import Tensor
 from kenyon.errors import DataError
 from kenyon.streams.pool import Pool, Ragged, channels, holds_images
 from kenyon.streams.views import Augmentation, Testing
+
+# Every task has a head for its own classes; or all tasks have the same classes and share one, as in a
+# domain-incremental stream, where nobody says which task a sample belongs to.
+Heads = Literal["task", "shared"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +71,15 @@ class Stream:
     std: tuple[float, ...] = ()
     augmentation: Augmentation = None
     testing: Testing = None
+    heads: Heads = "task"
+
+    def __post_init__(self) -> None:
+        different = next((task for task in self.tasks if task.classes != self.tasks[0].classes), None)
+        if self.heads == "shared" and different is not None:
+            raise DataError(
+                f"{self.name}: tasks that share a head need the same classes in the same order; '{different.name}' "
+                f"has others than '{self.tasks[0].name}'."
+            )
 
     @property
     def pool(self) -> Pool:
@@ -93,4 +107,5 @@ class Stream:
 
     @property
     def class_counts(self) -> tuple[int, ...]:
+        """Of each task."""
         return tuple(len(task.classes) for task in self.tasks)

@@ -57,7 +57,7 @@ class Engine:
         )
         self.members = members
         self.position = Position(diverged=[None] * (len(streams) // members))
-        R, joint = len(streams), len(phases[0]) > 1
+        R, joint = len(streams), len(net.heads_of(phases[0])) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
         self.batch, self.most = training.batch, train
@@ -84,7 +84,7 @@ class Engine:
 
         self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
         self.estimate, self.train_sizes = zeros(R, net.layout.protected), zeros(R)
-        self.heads = torch.zeros(len(phases[0]), dtype=torch.long, device=self.device)
+        self.heads = net.heads_of(phases[0])  # of the phase at hand
         self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
         most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
         self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
@@ -110,7 +110,7 @@ class Engine:
             self.loader = self.memory.loader(self.batch, self.most, self.first)
             self.loader.windows = self.windows
             self.captured.clear()
-        self.heads.copy_(torch.tensor(tasks))
+        self.heads.copy_(self.net.heads_of(tasks))
         self.samples = self._taught(self.fleet.samples("train", tasks), self.loader, theta)
         self.train_sizes.copy_(self.samples.sizes)
         if self.validation.capacity:

@@ -93,7 +93,8 @@ class Fleet:
 
 def _form(stream: Stream) -> tuple[object, ...]:
     """What is the same for all runs of a fleet."""
-    return stream.class_counts, stream.input_shape, stream.input_dtype, holds_images(stream.pool)
+    kind = stream.input_shape, stream.input_dtype, holds_images(stream.pool)
+    return stream.class_counts, stream.heads, *kind
 
 
 @dataclass(frozen=True)

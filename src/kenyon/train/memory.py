@@ -35,6 +35,8 @@ class Memory:
         self._fill(task)
         W, published = self.index.shape[2], self.replay.form == "published"
         room = task * min(self.replay.batch, W) if published else min(self.replay.batch, task * W)
+        if self.fleet.streams[0].heads == "shared":
+            return Loader(self.fleet, batch, samples, joint=False, beside=room)
         heads = torch.tensor([task, *range(task)], device=self.fleet.device)  # member 0 is the new task
         return Loader(self.fleet, batch, samples, joint=True, beside=room, heads=heads)
 
