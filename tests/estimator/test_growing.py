@@ -91,6 +91,14 @@ def test_running_statistics_are_handed_on(name: str) -> None:
     assert_same(one_by_one(method(name), stream, SHORT, backbone=backbone), whole)
 
 
+@pytest.mark.parametrize("name", ["caf-ewc", "er", "discrete"])
+def test_a_shared_head_stays_one(name: str) -> None:
+    stream = replace(hand_stream([40, 33, 30]), heads="shared")
+    whole = trainer_of(method(name), stream, SHORT, shared_head=True)
+    whole.run()
+    assert_same(one_by_one(method(name), stream, SHORT, shared_head=True), whole)
+
+
 @pytest.mark.parametrize("name", ["ewc", "caf-mas"])
 def test_tasks_with_more_classes(name: str) -> None:
     """A head as wide as the largest task so far, instead of the largest of all: sums of other lengths round alike

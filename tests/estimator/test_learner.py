@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import kenyon
-from kenyon import ContinualLearner, metrics
+from kenyon import ContinualLearner, KenyonError, metrics
 from kenyon.estimator import NothingLearnedError
 from kenyon.estimator.growing import Met
 from kenyon.estimator.settings import DEFAULTS
@@ -125,6 +126,32 @@ def test_labels_may_be_strings_and_tasks_may_share_them() -> None:
     assert set(learner.predict(x, task="t1")) <= {"dog", "horse", "cow"}
     assert learner.score(x, y, task="t1") > 0.9
     assert learner.predict_proba(x).shape == (60, 4)
+
+
+def test_one_head_for_all_times() -> None:
+    learner = quick(heads="shared", epochs=10)
+    for month in range(3):
+        x, y = blobs(0)
+        learner.fit(x + month, y + 5, task=f"month {month}", test=(x + month, y + 5), classes=[5, 6, 7])
+    assert learner.classes_.tolist() == [5, 6, 7] and learner.predict_proba(x).shape == (60, 3)
+    assert np.array_equal(learner.predict(x), learner.predict(x, task="month 0"))  # nobody has to say which
+    found = learner.readings(x, y + 5, task="month 1")
+    assert found.named == found.inferred and np.isnan(found.task)
+    learner.fit(x[::2], y[::2] + 5, task="a month with one class")
+    with pytest.raises(KenyonError, match="told apart"):
+        learner.predict_task(x)
+    with pytest.raises(KenyonError, match=r"label 8.*named at first"):
+        learner.fit(x, y + 7, task="a month with another class")
+
+
+def test_tokens() -> None:
+    """Whole numbers are looked up where the backbone has a layer that does, and are measures elsewhere."""
+    backbone = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 8), nn.ReLU())
+    words = np.random.default_rng(0).integers(0, 9, (40, 5))
+    learner = quick(backbone=backbone, epochs=20).fit(words, (words[:, 0] > 4).astype(int), task="one")
+    assert learner.score(words, (words[:, 0] > 4).astype(int), task="one") > 0.9
+    assert learner.knowledge_.form.kind == "tokens"
+    assert quick(epochs=1).fit(words, words[:, 0] > 4).knowledge_.form.kind == "floats"
 
 
 def test_what_fit_without_a_task_means() -> None:

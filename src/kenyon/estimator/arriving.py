@@ -93,7 +93,7 @@ def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
     if len(new):
         raise InputError(
             f"{what} samples have the label {new[0].item()!r}, which is none of those learned: "
-            f"{', '.join(map(repr, classes.tolist()))}."
+            f"{', '.join(map(repr, classes.tolist()))}. Classes that come later are named at first (classes=...)."
         )
     return torch.from_numpy(np.searchsorted(classes, labels))
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ResultsError
 from kenyon.estimator.errors import SettingError
-from kenyon.estimator.inferring import across_tasks, task_weights
+from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.nets import Net
 from kenyon.nets.net import GATE_SLOPE
@@ -42,7 +42,7 @@ class Plain(nn.Module):
     def __init__(self, known: Knowledge, backbone: nn.Module, task: int | None) -> None:
         super().__init__()
         net, form = known.net, known.form
-        self.tasks = [*range(len(known.names))] if task is None else [task]
+        self.tasks = known.apart if task is None else [task]
         self.kind, self.learners = form.kind, net.learners
         rest = (-1, *(1,) * (len(form.shape) - 1))
         self.register_buffer("mean", torch.tensor(form.mean).view(rest) if form.mean else None)
@@ -54,13 +54,13 @@ class Plain(nn.Module):
             rows = known.rows(t).cpu()
             shared = "learners" not in known.tensors and not net.statistics
             if not shared or not made:
-                of_task = [_with(backbone, net, row, k, t) for row in rows for k in range(net.learners)]
+                of_task = [_with(backbone, net, row, k, net.head_of(t)) for row in rows for k in range(net.learners)]
                 made[place] = nn.ModuleList(of_task)
             self.networks.append(made[0 if shared else place])
-            self.heads.append(nn.ModuleList(_head(net, row, t, len(known.labels[t])) for row in rows))
+            self.heads.append(nn.ModuleList(_head(net, row, net.head_of(t), len(known.labels[t])) for row in rows))
             gate = torch.ones(len(rows), net.learners)
             if net.gate:
-                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., t])
+                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., net.head_of(t)])
             self.gates.append(nn.Parameter(gate, requires_grad=False))
             columns = np.searchsorted(known.classes, known.labels[t]) if task is None else np.arange(self.classes)
             spread = torch.zeros(len(columns), self.classes)
@@ -107,9 +107,7 @@ def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int 
 
 
 def _wanted(known: Knowledge, task: int | None, examples: Tensor) -> Tensor:
-    places = range(len(known.names)) if task is None else [task]
-    heads = known.probabilities(examples, places)
-    return heads[0] if task is not None else across_tasks(heads, known.labels, known.classes)
+    return known.across_tasks(examples) if task is None else known.probabilities(examples, [task])[0]
 
 
 def _torch_export(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
@@ -142,21 +140,21 @@ def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
     return torch.from_numpy(session.run(None, {"inputs": examples.numpy()})[0])
 
 
-def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, task: int) -> nn.Module:
-    """The backbone with a learner's weights, and its running statistics of a task."""
+def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, head: int) -> nn.Module:
+    """The backbone with a learner's weights, and its running statistics beside a head."""
     module = copy.deepcopy(backbone).cpu().eval()
     parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     with torch.no_grad():
         for name in net.backbone_names:
             parameters[name].copy_(net.layout.view(row, name)[learner])
         for name in net.statistics.first:
-            buffers[name].copy_(net.layout.view(row, name)[task, learner])
+            buffers[name].copy_(net.layout.view(row, name)[head, learner])
     return module
 
 
-def _head(net: Net, row: Tensor, task: int, classes: int) -> nn.Linear:
+def _head(net: Net, row: Tensor, place: int, classes: int) -> nn.Linear:
     head = nn.Linear(net.features, classes)
     with torch.no_grad():
-        head.weight.copy_(net.layout.view(row, "head.weight")[task, :classes])
-        head.bias.copy_(net.layout.view(row, "head.bias")[task, :classes])
+        head.weight.copy_(net.layout.view(row, "head.weight")[place, :classes])
+        head.bias.copy_(net.layout.view(row, "head.bias")[place, :classes])
     return head

@@ -15,6 +15,7 @@ from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import InputError
 from kenyon.estimator.form import DTYPES, Form
 from kenyon.estimator.growing import Met
+from kenyon.estimator.inferring import across_tasks
 from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.streams.task import Split, Stream
@@ -60,6 +61,16 @@ class Knowledge:
         learners = self.tensors.get("learners")  # (R, T, P) where every task has a learner of its own
         return self.tensors["theta"] if learners is None else learners[:, task].contiguous()
 
+    @property
+    def apart(self) -> list[int]:
+        """Tasks whose answers differ: one stands for all where they share a network and a head."""
+        return [0] if self.net.shared and "learners" not in self.tensors else list(range(len(self.names)))
+
+    def across_tasks(self, inputs: Tensor) -> Tensor:
+        """The probabilities of all classes, (N, C), whatever task inputs belong to."""
+        labels = [self.labels[task] for task in self.apart]
+        return across_tasks(self.probabilities(inputs, self.apart), labels, self.classes)
+
     def examples(self, most: int = 8) -> Tensor:
         """A few inputs: kept samples where there are any, else made-up ones."""
         form, pool = self.form, self.pool
@@ -88,7 +99,7 @@ class Knowledge:
             lanes = Lanes(net.device, M, together=net.together, threads=execute.threads)
             said = torch.zeros(M, N, max(net.class_counts), dtype=torch.float64, device=net.device)
             for task in tasks:
-                theta, heads = self.rows(task), torch.tensor([task], device=net.device)
+                theta, heads = self.rows(task), net.heads_of([task])
 
                 def work(run: Runs, theta: Tensor = theta, heads: Tensor = heads) -> None:
                     for start in range(0, N, CHUNK):

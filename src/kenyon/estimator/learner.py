@@ -22,7 +22,7 @@ from kenyon.estimator.arriving import Labels, arrived, classes_of, counted
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
-from kenyon.estimator.inferring import across_tasks, task_weights
+from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, held_out, learn
 from kenyon.estimator.plan import Backbone, Plan, built, make_plan
@@ -30,7 +30,8 @@ from kenyon.estimator.saving import read_learner, save_learner
 from kenyon.estimator.settings import takes_tokens
 from kenyon.estimator.telling import summary, telling
 from kenyon.metrics import Array
-from kenyon.nets.net import Diversity, Start
+from kenyon.nets import Diversity, Start
+from kenyon.streams.task import Heads
 
 ONLY = "task"  # the name of a task that got none
 
@@ -41,7 +42,7 @@ class Readings:
 
     named: float  # right where the task is named (task-incremental)
     inferred: float  # right where it is inferred (class-incremental)
-    task: float  # samples whose task is found
+    task: float  # samples whose task is found; NaN where tasks share a head
 
 
 class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -54,6 +55,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     learners: None: five for methods of several learners, else one.
     lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the learners' divergence;
         None: see `settings.DEFAULTS`. options: whatever else the method takes, by name.
+    heads: every "task" has one of its own; or all tasks have the same classes and a head that is "shared" (a stream
+        cut by time or by domain), and nobody has to name or find the task.
     epochs, batch, rate: of every task; Adam. validation: the share of a task's samples that is held out to choose
         its best weights and to lower the rate; with 0 the rate stays and the last weights are kept.
     standardise: centre and scale inputs as the first task's are.
@@ -73,6 +76,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lambda_af: float | None = None,
         gamma: float | None = None,
         options: Mapping[str, Any] | None = None,
+        heads: Heads = "task",
         epochs: int = 50,
         batch: int = 32,
         rate: float = 1e-3,
@@ -93,6 +97,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.lambda_af = lambda_af
         self.gamma = gamma
         self.options = options
+        self.heads = heads
         self.epochs = epochs
         self.batch = batch
         self.rate = rate
@@ -131,7 +136,10 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         before = self._before(task)
         inputs, found = self._samples(X, y, first=before is None)
-        labels = classes_of(found, classes, known=before.classes if before else None)
+        if before and before.net.shared:
+            labels = before.classes
+        else:
+            labels = classes_of(found, classes, known=before.classes if before else None)
         form = before.form if before else Form.of(inputs, standardise=self.standardise)
         train = form.check(inputs), counted(found, labels, "Training")
         held = self._part(validation, labels, form, "Validation")
@@ -165,14 +173,16 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any, *, task: str | None = None) -> npt.NDArray[np.float64]:
         """The probabilities of the task's classes (sorted), or, without one, of `classes_`: see `inferring`."""
         known = self._known()
-        places = range(len(known.names)) if task is None else [known.place(task)]
-        heads = known.probabilities(self._inputs(X), places)
-        return (heads[0] if task is not None else across_tasks(heads, known.labels, known.classes)).numpy()
+        inputs = self._inputs(X)
+        said = known.across_tasks(inputs) if task is None else known.probabilities(inputs, [known.place(task)])[0]
+        return said.numpy()
 
     def predict_task(self, X: Any) -> Labels:
         """The name of the task that every sample most likely belongs to."""
         known = self._known()
-        heads = known.probabilities(self._inputs(X), range(len(known.names)))
+        if known.net.shared:
+            raise SettingError("Tasks that share a head cannot be told apart. With heads='task' each has its own.")
+        heads = known.probabilities(self._inputs(X), known.apart)
         return np.array(known.names)[task_weights(heads).argmax(1).numpy()]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, task: str | None = None) -> float:
@@ -186,7 +196,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Both readings of samples of one task: with the task named, and with the task inferred."""
         inputs, labels = self._samples(X, y)
         named, inferred = (self.score(inputs, labels, task=which) for which in (task, None))
-        return Readings(named, inferred, float(np.mean(self.predict_task(inputs) == task)))
+        found = np.nan if self._known().net.shared else np.mean(self.predict_task(inputs) == task)
+        return Readings(named, inferred, float(found))
 
     # ------------------------------------------------------------------ looking back
 

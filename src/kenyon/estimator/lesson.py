@@ -12,7 +12,6 @@ from torch import Tensor
 from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import SettingError
 from kenyon.estimator.growing import Met, go_on, past
-from kenyon.estimator.inferring import across_tasks
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.plan import Plan
 from kenyon.metrics import Array
@@ -107,7 +106,7 @@ def _stream(lesson: Lesson, plan: Plan, before: Knowledge | None) -> Stream:
         start += len(inputs)
     tasks = [] if before is None else [_over(task, pool) for task in before.stream.tasks]
     new = Met(lesson.name, tuple(map(str, lesson.labels)), *splits)
-    return Stream("arriving", plan.seed, (*tasks, new), plan.form.mean, plan.form.std)
+    return Stream("arriving", plan.seed, (*tasks, new), plan.form.mean, plan.form.std, heads=plan.fixed["heads"])
 
 
 def _over(task: Task, pool: Tensor, places: Tensor | None = None) -> Met:
@@ -140,8 +139,7 @@ def inferred_accuracy(known: Knowledge, task: int) -> float:
     test = known.stream.tasks[task].test
     if not len(test):
         return float("nan")
-    heads = known.probabilities(test.images, range(len(known.names)))
-    said = known.classes[across_tasks(heads, known.labels, known.classes).argmax(1).numpy()]
+    said = known.classes[known.across_tasks(test.images).argmax(1).numpy()]
     return 100 * float(np.mean(said == known.labels[task][test.labels.numpy()]))
 
 

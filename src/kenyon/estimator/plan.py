@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import nn
@@ -19,12 +19,12 @@ from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.fresh import seeded
 from kenyon.nets.parts import take_apart
-from kenyon.streams.task import Stream
+from kenyon.streams.task import Heads, Stream
 from kenyon.train import Trainer, Training
 from kenyon.train.device import choose_device
 
 PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-FIXED = ("method", "learners", "diversity", "gate", "start", "seed", "frozen")  # from the first task on
+FIXED = ("method", "learners", "heads", "diversity", "gate", "start", "seed", "frozen")  # from the first task on
 
 Backbone = nn.Module | Callable[[], nn.Module] | None
 
@@ -109,6 +109,8 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
     backbone = built(given, prod(form.shape))
     if it["precision"] not in PRECISIONS:
         raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {it['precision']!r}.")
+    if it["heads"] not in get_args(Heads):
+        raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {it['heads']!r}.")
     if type(it["seed"]) is not int or it["seed"] < 0:
         raise SettingError(f"seed must be a whole number, 0 or larger, not {it['seed']!r}.")
     with as_setting_errors():
@@ -119,6 +121,7 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
         options = {
             "diversity": it["diversity"],
             "gate": it["gate"],
+            "shared_head": it["heads"] == "shared",
             "start": it["start"],
             "draw": None if isinstance(given, nn.Module) else given,
             "device": choose_device(it["device"]),

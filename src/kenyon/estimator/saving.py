@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,7 @@ class Saved:
             none = Split(pool, train.index[:0], train.labels[:0])
             tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
         stream = Stream("arriving", head["fixed"]["seed"], tuple(tasks), self.form.mean, self.form.std)
+        stream = replace(stream, heads=head["fixed"]["heads"])
         matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
         return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["fixed"])
 
