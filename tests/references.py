@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -179,8 +180,13 @@ def make_trainer(
     K, members = (1, several) if method.apart else (several, 1)
     module = backbone or digits_mlp(width)
     first = streams[0]
-    form, dtype = (first.input_shape, first.class_counts), first.input_dtype
-    bare = Net(module, *form, input_dtype=dtype, learners=K)
+    form = (module, first.input_shape, first.class_counts)
+    options: dict[str, Any] = {
+        "input_dtype": first.input_dtype,
+        "shared_head": first.heads == "shared",
+        "learners": K,
+    }
+    bare = Net(*form, **options)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
-    net = Net(module, *form, input_dtype=dtype, learners=K, learned=learned, active_column=method.active_column)
+    net = Net(*form, **options, learned=learned, active_column=method.active_column)
     return Trainer(net, streams, method, training, members=members)

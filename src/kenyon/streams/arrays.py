@@ -49,6 +49,8 @@ def from_arrays(
     tasks = (by or Classes()).cut(labels, names)
     groups = tuple(Group(g.name, g.classes, g.fixed or ordered, g.part) for g in tasks.groups)
     tested = None if isinstance(test, float) else _mask(test, len(labels), f"{name}: test")
+    if tested is not None and bool(tested.all()):
+        raise DataError(f"{name}: all samples are for test. Leave some to learn from.")
     rule: Tensor | Partition = RandomTest(_share(test)) if tested is None else tested
     if validation is not None:
         held_out = _mask(validation, len(labels), f"{name}: validation")

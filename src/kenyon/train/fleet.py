@@ -93,8 +93,8 @@ class Fleet:
 
 def _form(stream: Stream) -> tuple[object, ...]:
     """What is the same for all runs of a fleet."""
-    kind = stream.input_shape, stream.input_dtype, holds_images(stream.pool)
-    return stream.class_counts, stream.heads, *kind
+    images = (stream.mean, stream.std) if holds_images(stream.pool) else None
+    return stream.class_counts, stream.heads, stream.input_shape, stream.input_dtype, images
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Images:
         first = streams[0]
         self.augmentation, self.testing = first.augmentation, first.testing
         pad = (channels or first.input_shape[0]) - first.input_shape[0]
-        self.pools = _each(streams, lambda pool: _laid(pool, device, pad, frame))
+        self.pools = _each(streams, lambda stream: _laid(stream.pool, device, pad, frame))
         self.one_pool, self.by_reference = _one(streams), refer
         begin = 0 if frame is None else frame.offset
         self.rows, self.columns = (slice(begin, begin + side) for side in first.input_shape[1:])  # of a pool's images
@@ -84,15 +84,14 @@ class Values:
     augmentation: Augmentation = None
 
     def __init__(self, streams: Sequence[Stream], device: torch.device) -> None:
-        first = streams[0]
-
-        def normalised(pool: Pool) -> Tensor:
+        def normalised(stream: Stream) -> Tensor:
+            pool = stream.pool
             assert isinstance(pool, Tensor)
             values = pool.to(device)
-            if not first.mean:
+            if not stream.mean:
                 return values
             mean, std = (
-                torch.tensor(v, device=device).view(-1, *(1,) * (pool.ndim - 2)) for v in (first.mean, first.std)
+                torch.tensor(v, device=device).view(-1, *(1,) * (pool.ndim - 2)) for v in (stream.mean, stream.std)
             )
             return (values - mean) / std
 
@@ -119,12 +118,12 @@ def choose_inputs(
     return Values(streams, device)
 
 
-def _each(streams: Sequence[Stream], lay: Callable[[Pool], P]) -> list[P]:
+def _each(streams: Sequence[Stream], lay: Callable[[Stream], P]) -> list[P]:
     """The pool of every stream as it lies on the device."""
     laid: dict[int, P] = {}
     for stream in streams:
         if id(stream.pool) not in laid:
-            laid[id(stream.pool)] = lay(stream.pool)
+            laid[id(stream.pool)] = lay(stream)
     return [laid[id(stream.pool)] for stream in streams]
 
 
