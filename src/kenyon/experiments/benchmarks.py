@@ -73,7 +73,7 @@ def making(backbone: Backbone, width: int, learners: int, start: Start) -> Made:
     build = partial(backbone, width, learners)
     try:
         module = _without_storage(build) if start == "drawn" else None
-        module = module or seeded(build, 0)
+        module = seeded(build, 0) if module is None else module
     except (RuntimeError, ValueError, TypeError, AssertionError, ArithmeticError) as error:
         raise ConfigError(
             f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give the widths that "
@@ -90,7 +90,7 @@ def _without_storage(build: Callable[[], nn.Module]) -> nn.Module | None:
             module = build()
     except (RuntimeError, NotImplementedError):
         return None  # some constructors look at numbers
-    return None if has_constants(module) else module
+    return module if not isinstance(module, nn.Module) or not has_constants(module) else None
 
 
 @cache
