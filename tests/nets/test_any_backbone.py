@@ -176,7 +176,7 @@ class Undrawable(nn.Module):
 
 
 def test_what_no_layer_draws_a_function_may() -> None:
-    with pytest.raises(ConfigError, match=r"scale \(of Undrawable\).*draw=.*start='given'"):
+    with pytest.raises(ConfigError, match=r"scale belongs to Undrawable.*draw=.*start='given'"):
         Net(Undrawable(), (6,), (2,))
     net = Net(Undrawable(), (6,), (2,), learners=2, draw=Undrawable)
     state = torch.get_rng_state()

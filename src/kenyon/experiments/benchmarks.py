@@ -18,7 +18,7 @@ from torch import nn
 from kenyon.errors import ConfigError, KenyonError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.nets import Backbone, Net, Start, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
-from kenyon.nets.fresh import seeded, undrawable
+from kenyon.nets.fresh import seeded
 from kenyon.nets.parts import has_constants
 from kenyon.streams import SourceSpec, find_source, register
 from kenyon.streams.catalog import Loader, register_read
@@ -60,20 +60,16 @@ def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> i
     return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
-@dataclass(frozen=True)
-class Made:
-    module: nn.Module
-    draw: Callable[[], nn.Module] | None  # builds it anew, where its layers cannot draw their weights themselves
+def make(backbone: Backbone, width: int, learners: int, start: Start) -> dict[str, Any]:
+    """What a backbone gives to `Net`: its module, the start, and a function that draws it anew.
 
-
-def making(backbone: Backbone, width: int, learners: int, start: Start) -> Made:
-    """The module of a backbone. Without storage where it can be, since every run draws weights of its own and a large
-    network takes long to draw; with it where the weights are wanted, or constants that come with them.
+    The module is without storage where it can be, since every run draws weights of its own and a large network takes
+    long to draw; it has its values where they are wanted, or constants that come with them.
     """
-    build = partial(backbone, width, learners)
+    draw = partial(backbone, width, learners)
     try:
-        module = _without_storage(build) if start == "drawn" else None
-        module = seeded(build, 0) if module is None else module
+        module = _without_storage(draw) if start == "drawn" else None
+        module = seeded(draw, 0) if module is None else module
     except (RuntimeError, ValueError, TypeError, AssertionError, ArithmeticError) as error:
         raise ConfigError(
             f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give the widths that "
@@ -81,13 +77,13 @@ def making(backbone: Backbone, width: int, learners: int, start: Start) -> Made:
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"The backbone's function must give an nn.Module, not {type(module).__name__}.")
-    return Made(module, build if start == "drawn" and undrawable(module) else None)
+    return {"backbone": module, "start": start, "draw": draw}
 
 
-def _without_storage(build: Callable[[], nn.Module]) -> nn.Module | None:
+def _without_storage(draw: Callable[[], nn.Module]) -> nn.Module | None:
     try:
         with torch.device("meta"):
-            module = build()
+            module = draw()
     except (RuntimeError, NotImplementedError):
         return None  # some constructors look at numbers
     return module if not isinstance(module, nn.Module) or not has_constants(module) else None
@@ -95,16 +91,13 @@ def _without_storage(build: Callable[[], nn.Module]) -> nn.Module | None:
 
 @cache
 def _parameters(backbone: Backbone, width: int, learners: int, start: Start, source: SourceSpec) -> int:
-    made = making(backbone, width, learners, start)
     return Net(
-        made.module,
-        source.shape,
-        source.class_counts,
+        **make(backbone, width, learners, start),
+        input_shape=source.shape,
+        class_counts=source.class_counts,
         input_dtype=source.dtype,
         shared_head=source.heads == "shared",
         learners=learners,
-        start=start,
-        draw=made.draw,
     ).parameter_count
 
 

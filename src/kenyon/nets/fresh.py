@@ -34,23 +34,17 @@ def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
     return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
 
 
-def undrawable(backbone: nn.Module) -> str | None:
-    """Which parameter of a backbone no reset_parameters() draws anew, with its module; None if there is none."""
+def check_drawable(backbone: nn.Module) -> None:
+    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
     for place, part in backbone.named_modules():
         names = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
         if names and _reset(part) is None:
-            return f"{place}.{names[0]}".lstrip(".") + f" (of {type(part).__name__})"
-    return None
-
-
-def check_drawable(backbone: nn.Module) -> None:
-    """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
-    if (found := undrawable(backbone)) is not None:
-        raise ConfigError(
-            f"The backbone's {found} belongs to a module without reset_parameters(): it cannot be drawn anew for "
-            "each learner and seed. Give the module such a method, give a function that builds the backbone "
-            "(draw=...), or let every learner start from the weights as they are (start='given')."
-        )
+            raise ConfigError(
+                f"The backbone's {f'{place}.{names[0]}'.lstrip('.')} belongs to {type(part).__name__}, which has no "
+                "reset_parameters(): it cannot be drawn anew for each learner and seed. Give the module such a "
+                "method, give a function that builds the backbone (draw=...), or let every learner start from the "
+                "weights as they are (start='given')."
+            )
 
 
 def _inside_out(module: nn.Module) -> Iterator[nn.Module]:

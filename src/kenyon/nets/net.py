@@ -78,7 +78,8 @@ class Net:
         classes, instead of one for each. `class_counts` are those of the tasks.
 
         `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
-        backbone (heads are drawn). Layers draw theirs anew by reset_parameters(), or `draw` builds the module anew.
+        backbone (heads are drawn). `draw` gives the module anew; without it, its layers draw theirs by
+        reset_parameters().
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -229,7 +230,7 @@ class Net:
         drawn = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
         shapes = {name: self.layout.segments[name].shape[1:] for name in self.backbone_names}
         if any(name not in drawn or drawn[name].shape != shape for name, shape in shapes.items()):
-            raise ConfigError("The function that builds the backbone anew must build one with the same parameters.")
+            raise ConfigError("The function that draws the backbone anew must give one with the same parameters.")
         return drawn
 
     def forward(

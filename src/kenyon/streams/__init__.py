@@ -4,6 +4,8 @@ from kenyon.streams import cifar, core50, cub, digits, omniglot, tiny_imagenet
 from kenyon.streams.arrays import from_arrays
 from kenyon.streams.catalog import SOURCES, SourceSpec, find_source, register
 from kenyon.streams.cuts import Classes, Domains, Groups, Times
+from kenyon.streams.datasets import from_avalanche, from_dataset, from_hugging_face
+from kenyon.streams.image_folders import from_folder
 from kenyon.streams.partition import FixedTest, GivenValidation, RandomTest, RandomTestByOrigin
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.source import Group, ShuffledClasses, Source
@@ -43,6 +45,10 @@ __all__ = [
     "digits",
     "find_source",
     "from_arrays",
+    "from_avalanche",
+    "from_dataset",
+    "from_folder",
+    "from_hugging_face",
     "omniglot",
     "register",
     "tiny_imagenet",

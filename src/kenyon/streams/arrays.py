@@ -15,6 +15,8 @@ from kenyon.streams.partition import FixedTest, GivenValidation, Partition, Rand
 from kenyon.streams.pool import channels, check_pool
 from kenyon.streams.source import Group, Source
 
+ROUNDING = 1e-9  # of a mean: what varies less is always the same
+
 
 def from_arrays(
     x: Any,
@@ -39,7 +41,7 @@ def from_arrays(
     the seed draws them: over all samples). `ordered`: tasks come in the order of the cut, else the seed shuffles
     them; times are ordered anyway.
     """
-    pool = _pool(x)
+    pool = as_pool(x)
     check_pool(name, pool)
     labels, names = numbered(y)
     if len(pool) != len(labels):
@@ -57,11 +59,12 @@ def from_arrays(
         if tested is not None and bool((tested & held_out).any()):
             raise DataError(f"{name}: some samples are for test and for validation. Give each one purpose.")
         rule = GivenValidation(held_out, FixedTest(rule) if isinstance(rule, Tensor) else rule)
-    mean, std = _moments(pool if tested is None else pool[~tested]) if normalise else _no_moments(pool)
+    mean, std = moments(pool if tested is None else pool[~tested], normalise)
     return Source(name, pool, labels, rule, names, groups, mean, std, part=tasks.part, heads=tasks.heads)
 
 
-def _pool(x: Any) -> Tensor:
+def as_pool(x: Any) -> Tensor:
+    """Numbers of any kind in one of those that a pool may have."""
     if isinstance(x, Tensor):
         pool = x.detach().cpu()
     else:
@@ -88,18 +91,19 @@ def _mask(given: Any, count: int, what: str) -> Tensor:
     return mask
 
 
-def _moments(pool: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of every channel or column, of pixels scaled to [0, 1]; what never varies stays."""
-    if pool.dtype == torch.int64:
+def moments(pool: Tensor, normalise: bool = True) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel or column, of pixels scaled to [0, 1]; what never varies has 1.
+    Not to be normalised, pixels only become numbers from 0 to 1 and values stay; tokens always do.
+    """
+    images = pool.dtype == torch.uint8
+    if pool.dtype == torch.int64 or not (normalise or images):
         return (), ()
-    scale = 255.0 if pool.dtype == torch.uint8 else 1.0
-    axes = [0, *range(2, pool.ndim)]
-    values = pool.double() / scale
-    std, mean = torch.std_mean(values, axes, correction=0)
-    return tuple(mean.tolist()), tuple(s if s > 0 else 1.0 for s in std.tolist())
-
-
-def _no_moments(pool: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Pixels become numbers from 0 to 1; values stay."""
-    count = channels(pool) if pool.dtype == torch.uint8 else 0
-    return (0.0,) * count, (1.0,) * count
+    if not normalise:
+        return (0.0,) * channels(pool), (1.0,) * channels(pool)
+    each = pool.movedim(1, 0)  # a channel at a time: in double precision a whole pool could be large
+    means = [float(channel.mean(dtype=torch.float64)) for channel in each]
+    spreads = [float(channel.double().std(correction=0)) for channel in each]
+    scale = 255.0 if images else 1.0
+    varies = [spread > ROUNDING * abs(mean) for mean, spread in zip(means, spreads, strict=True)]
+    stds = (spread / scale if there else 1.0 for spread, there in zip(spreads, varies, strict=True))
+    return tuple(mean / scale for mean in means), tuple(stds)
