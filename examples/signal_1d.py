@@ -1,17 +1,17 @@
 """A signal of two channels: tasks tell tones apart by their frequency, a network of 1-D convolutions.
 
-    python examples/signal_1d.py
+python examples/signal_1d.py
 """
 
 import numpy as np
 from side_by_side import by_class, compare, options
 from torch import nn
 
-args = options(tasks=5, per_class=60, epochs=20, seeds=3)
+args = options(tasks=5, per_class=100, epochs=30, seeds=3)
 rng, time = np.random.default_rng(0), np.linspace(0, 1, 128)
 y = np.arange(10 * 2 * args.per_class) % 10
 phase = 2 * np.pi * ((4 + 2 * y[:, None]) * time + rng.random((len(y), 1)))
-X = np.stack([np.sin(phase), np.cos(phase)], axis=1) + rng.normal(0, 1.5, (len(y), 2, 128))
+X = np.stack([np.sin(phase), np.cos(phase)], axis=1) + rng.normal(0, 1, (len(y), 2, 128))
 
 
 def backbone(width: int) -> nn.Module:
@@ -19,4 +19,4 @@ def backbone(width: int) -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveMaxPool1d(4), nn.Flatten(), nn.Linear(4 * width, 32), nn.ReLU())
 
 
-compare(by_class(X, y, args), backbone, 16, args)
+compare(by_class(X, y, args), backbone, 16, args, rate=3e-3)

@@ -1,6 +1,6 @@
 """A table whose classes arrive two at a time: scikit-learn's digits as rows of 64 numbers, a dense network.
 
-    python examples/table.py
+python examples/table.py
 """
 
 from side_by_side import by_class, compare, options

@@ -1,6 +1,6 @@
 """A table that drifts: what tells two classes apart turns month by month, and one head has to serve all months.
 
-    python examples/table_over_time.py
+python examples/table_over_time.py
 """
 
 import numpy as np

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from sklearn.base import clone
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -75,6 +76,22 @@ def test_tables_keep_their_columns() -> None:
     assert np.array_equal(learner.predict_proba(table), quick(epochs=1).fit(x, y, task="one").predict_proba(x))
     with pytest.raises(ValueError, match="feature names"):
         learner.predict(table[list("bacdef")])
+
+
+def test_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for place in ("one/dark", "one/light", "both/train/x", "both/test/x"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(0, 120, (6, 6, 3), dtype=np.uint8) + (120 if "light" in place else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    learner = quick(side=4, epochs=20).fit(tmp_path / "one", task="one", test=tmp_path / "one")
+    assert learner.classes_.tolist() == ["dark", "light"] and learner.knowledge_.form.shape == (3, 4, 4)
+    assert learner.score(str(tmp_path / "one"), task="one") == learner.accuracy_matrix()[0, 0] / 100 == 1.0
+    with pytest.raises(KenyonError, match="train and test"):
+        learner.fit(tmp_path / "both", task="both")
 
 
 def test_images_of_bytes_and_of_numbers_agree() -> None:
@@ -148,8 +165,9 @@ def test_tokens() -> None:
     """Whole numbers are looked up where the backbone has a layer that does, and are measures elsewhere."""
     backbone = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 8), nn.ReLU())
     words = np.random.default_rng(0).integers(0, 9, (40, 5))
-    learner = quick(backbone=backbone, epochs=20, validation=0.0).fit(words, (words[:, 0] > 4).astype(int), task="one")
-    assert learner.score(words, (words[:, 0] > 4).astype(int), task="one") > 0.9
+    y = (words[:, 0] > 4).astype(int)
+    learner = quick(backbone=backbone, epochs=20, validation=0.0).fit(words, y, task="one")
+    assert learner.score(words, y, task="one") > 0.9
     assert learner.knowledge_.form.kind == "tokens"
     assert quick(epochs=1).fit(words, words[:, 0] > 4).knowledge_.form.kind == "floats"
 

@@ -6,7 +6,6 @@ columns) it checks here too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,11 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from kenyon.errors import DataError
 from kenyon.estimator.errors import InputError, InputTypeError
+from kenyon.streams.cuts import Groups
+from kenyon.streams.datasets import pairs, stacked
+from kenyon.streams.image_folders import from_folder
 
 Labels = npt.NDArray[Any]
 
@@ -38,24 +41,28 @@ class Arrived:
         return tuple(self.inputs.shape[1:])
 
 
-def arrived(owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool, tokens: bool) -> Arrived:
+def arrived(
+    owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool, tokens: bool, side: int | None
+) -> Arrived:
     """`owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
-    elsewhere; `tokens`: whole numbers are meant as such.
+    elsewhere; `tokens`: whole numbers are meant as such; `side`: of images that are read from folders.
     """
     if isinstance(data, tuple) and labels is None:
         if len(data) != 2:
             raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
         data, labels = data
-    if isinstance(data, (str, Path)):
-        data, labels = _folder(Path(data), labels)
-    elif isinstance(data, (Dataset, DataLoader)):
-        data, labels = _items(data, labels)
     try:
+        if isinstance(data, (str, Path, Dataset, DataLoader)):
+            if labels is not None:
+                raise InputError("A Dataset, a DataLoader or a folder brings its own labels. Leave y out.")
+            data, labels = _folder(Path(data), side) if isinstance(data, (str, Path)) else _items(data)
         with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in single precision is refused as such
             inputs = _inputs(owner, data, first=first, tokens=tokens)
         found = None if labels is None else _labels(labels)
     except InputError:
         raise
+    except DataError as error:
+        raise InputError(str(error)) from error
     except (TypeError, ValueError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(str(error)) from error
@@ -130,34 +137,27 @@ def _labels(labels: Any) -> Labels:
     return found
 
 
-def _items(data: Dataset[Any] | DataLoader[Any], labels: Any) -> tuple[Tensor, Any]:
+def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
     """The samples of a dataset or the batches of a loader, one after another."""
-    if labels is not None:
-        raise InputError("A Dataset or DataLoader brings its own labels. Leave y out.")
-    whole = isinstance(data, DataLoader)
-    pairs: Iterable[Any] = data if isinstance(data, DataLoader) else _one_by_one(data)
-    inputs, found = [], []
-    for pair in pairs:
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError("A Dataset must give pairs (input, label), and a DataLoader batches of them.")
-        inputs.append(torch.as_tensor(np.asarray(pair[0]) if not isinstance(pair[0], Tensor) else pair[0]))
-        found.append(pair[1])
-    if not inputs:
-        raise InputError("The dataset has no samples (0 samples): at least one is needed.")
-    if whole:
-        return torch.cat(inputs), np.concatenate([np.asarray(batch) for batch in found])
-    if len({tuple(one.shape) for one in inputs}) > 1:
-        raise InputError("The samples of the dataset differ in shape. Resize or pad them to one shape.")
-    return torch.stack(inputs), np.asarray([one.item() if isinstance(one, Tensor) else one for one in found])
+    if not isinstance(data, DataLoader):
+        samples, labels = pairs(data, "The dataset")
+        return stacked(samples, "The dataset"), labels
+    batches = list(data)
+    if not batches:
+        raise InputError("The loader has no samples (0 samples): at least one is needed.")
+    if not all(isinstance(batch, (tuple, list)) and len(batch) == 2 for batch in batches):
+        raise InputError("A DataLoader must give batches (inputs, labels).")
+    inputs, found = ([batch[part] for batch in batches] for part in (0, 1))
+    return torch.cat(inputs), np.concatenate([np.asarray(some) for some in found])
 
 
-def _one_by_one(data: Any) -> Iterable[Any]:
-    try:
-        size = len(data)
-    except TypeError as error:
-        raise InputError("The dataset does not tell its length. Wrap it in a DataLoader.") from error
-    return (data[number] for number in range(size))
-
-
-def _folder(path: Path, labels: Any) -> tuple[Tensor, Any]:
-    raise NotImplementedError
+def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:
+    """The images of a folder of classes, and their classes."""
+    classes = sorted(part.name for part in path.iterdir() if part.is_dir()) if path.is_dir() else []
+    if {"train", "test"} <= {name.lower() for name in classes}:
+        raise InputError(f"{path} has folders for train and test. Give {path / 'train'}, and the other as test=...")
+    if side is None:
+        raise InputError(f"How large shall the images of {path} be? Say so: ContinualLearner(..., side=32).")
+    source = from_folder(path, Groups([classes]), side=side)
+    assert isinstance(source.images, Tensor)
+    return source.images, np.array(source.class_names)[source.labels.numpy()]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from kenyon.estimator.errors import InputError
+from kenyon.streams.arrays import moments
 
 Kind = Literal["bytes", "floats", "tokens"]
 DTYPES: dict[Kind, torch.dtype] = {"bytes": torch.uint8, "floats": torch.float32, "tokens": torch.int64}
@@ -36,19 +37,7 @@ class Form:
     @classmethod
     def of(cls, inputs: Tensor, *, standardise: bool) -> Form:
         kind = next(kind for kind, dtype in DTYPES.items() if dtype == inputs.dtype)
-        shape = tuple(inputs.shape[1:])
-        if kind == "tokens" or (kind == "floats" and not standardise):
-            return cls(kind, shape, (), ())
-        if not standardise:
-            return cls(kind, shape, (0.0,) * shape[0], (1.0,) * shape[0])
-        mean, std = [], []
-        for channel in inputs.movedim(1, 0):  # one at a time: doubles of all would take much memory
-            values = channel.double() / (255 if kind == "bytes" else 1)
-            spread = float(values.std(correction=0))
-            mean.append(float(values.mean()))
-            # What does not change in the first task tells no scale.
-            std.append(spread if spread > 1e-6 * float(values.abs().max()) else 1.0)
-        return cls(kind, shape, tuple(mean), tuple(std))
+        return cls(kind, tuple(inputs.shape[1:]), *moments(inputs, standardise))
 
     @property
     def input_dtype(self) -> torch.dtype:

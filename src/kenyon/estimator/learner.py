@@ -62,6 +62,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     standardise: centre and scale inputs as the first task's are.
     diversity, gate: of the learners, as in the paper. start: first weights are "drawn" for every learner, or those
         "given" in the backbone, if it is pretrained.
+    side: to which images are scaled that come from folders, in pixels.
     precision: auto is bfloat16 on a GPU and float32 on a CPU.
     seed: everything random follows from it.
     """
@@ -85,6 +86,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         diversity: Diversity = "high",
         gate: bool = False,
         start: Start = "drawn",
+        side: int | None = None,
         precision: str = "auto",
         seed: int = 0,
         device: str = "auto",
@@ -106,6 +108,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.diversity = diversity
         self.gate = gate
         self.start = start
+        self.side = side
         self.precision = precision
         self.seed = seed
         self.device = device
@@ -305,7 +308,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _samples(self, X: Any, y: Any = None, *, first: bool = False) -> tuple[Tensor, Labels]:
         """With labels."""
-        came = arrived(self, X, y, first=first, tokens=self._tokens())
+        came = arrived(self, X, y, first=first, **self._reading())
         if came.labels is None:
             raise InputError("This requires y to be passed, but the target y is None: give the samples' labels.")
         return came.inputs, came.labels
@@ -313,7 +316,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
         known = self._known()
-        return known.form.check(arrived(self, X, first=False, tokens=self._tokens()).inputs)
+        return known.form.check(arrived(self, X, first=False, **self._reading()).inputs)
 
     def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
         if data is None:
@@ -321,9 +324,9 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         inputs, labels = self._samples(data)
         return form.check(inputs), counted(labels, classes, what)
 
-    def _tokens(self) -> bool:
-        """Whether whole numbers are meant as such."""
-        return takes_tokens(built(self.backbone, 1))
+    def _reading(self) -> dict[str, Any]:
+        """How data are to be read."""
+        return {"tokens": takes_tokens(built(self.backbone, 1)), "side": self.side}
 
     def _plan(self, form: Form, *, validated: bool) -> Plan:
         return make_plan(self.get_params(deep=False), form, validated=validated)

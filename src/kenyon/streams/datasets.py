@@ -36,7 +36,7 @@ def from_dataset(
     """
     given = {"train": dataset} | ({} if isinstance(test, float) else {"test": test})
     given |= {} if validation is None else {"validation": validation}
-    parts = {part: _pairs(some, f"{name}: {part}") for part, some in given.items()}
+    parts = {part: pairs(some, f"{name}: {part}") for part, some in given.items()}
     return _joined(parts, by, test, normalise, ordered, name)
 
 
@@ -92,12 +92,12 @@ def from_avalanche(benchmark: Any, *, normalise: bool = True, name: str = "avala
     tested: list[bool] = []
     for is_test, stream in ((False, train), (True, test)):
         for number, experience in enumerate(stream):
-            some, theirs = _pairs(experience.dataset, f"{name}: experience {number + 1}")
+            some, theirs = pairs(experience.dataset, f"{name}: experience {number + 1}")
             samples += some
             labels += theirs
             part += [number] * len(some)
             tested += [is_test] * len(some)
-    pool = _stacked(samples, name)
+    pool = stacked(samples, name)
     check_pool(name, pool)
     numbers, names = numbered(labels)
     parts, mask = torch.tensor(part), torch.tensor(tested)
@@ -136,7 +136,7 @@ def _joined(
         )
     purpose = np.repeat(list(parts), [len(labels) for _, labels in parts.values()])
     return from_arrays(
-        _stacked([sample for samples, _ in parts.values() for sample in samples], name),
+        stacked([sample for samples, _ in parts.values() for sample in samples], name),
         [label for _, labels in parts.values() for label in labels],
         by,
         test=purpose == "test" if "test" in parts else share,
@@ -147,7 +147,7 @@ def _joined(
     )
 
 
-def _pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
+def pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
     """The samples and the labels of a dataset; whatever else its items have is left out."""
     try:
         items: Iterable[Any] = (dataset[i] for i in range(len(dataset)))
@@ -159,7 +159,7 @@ def _pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
     return [x for x, _ in pairs], [y.item() if hasattr(y, "item") else y for _, y in pairs]
 
 
-def _stacked(samples: Sequence[Any], name: str) -> Tensor:
+def stacked(samples: Sequence[Any], name: str) -> Tensor:
     """(N, ...). Pictures of Pillow become bytes with the channel first."""
     if not samples:
         raise DataError(f"{name} has no samples.")
