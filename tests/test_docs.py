@@ -25,6 +25,16 @@ def test_python_blocks_compile(code: str) -> None:
     compile(code, "docs", "exec")
 
 
+@pytest.mark.parametrize("page", ["own-backbone.md", "own-data.md"])
+def test_pages_for_ones_own_run_from_top_to_bottom(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "docs"}
+    for code in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
+        exec(compile(code, page, "exec"), names)
+
+
 @pytest.mark.parametrize("text", blocks("toml"))
 def test_configurations_can_be_run(text: str, tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(text)

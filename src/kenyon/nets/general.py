@@ -52,8 +52,9 @@ class General:
             if noise is not None:
                 torch.manual_seed(int.from_bytes(bytes(noise[:7].tolist()), "little"))
             found = []
+            each = {name: p.unbind() for name, p in params.items()}  # its backward is one stack
             for k in range(self.learners):
-                mine = self.constants | {name: p[k] for name, p in params.items()}
+                mine = self.constants | {name: learners[k] for name, learners in each.items()}
                 found.append(vectors(functional_call(self.backbone, mine, (images,)), len(images)))
         if self.features is not None and found[0].shape[1] != self.features:
             raise ConfigError(
