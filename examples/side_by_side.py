@@ -13,20 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from kenyon import ContinualLearner
 from kenyon.metrics import Summary
+from kenyon.streams import find_source
 
 METHODS = {"finetune": 1, "ewc": 1, "caf-ewc": 5}  # and how many learners
 Task = tuple[str, tuple[Any, Any], tuple[Any, Any]]  # name, (X, y) to learn from, (X, y) to test on
 
 
 def options(**defaults: Any) -> argparse.Namespace:
-    """--tasks, --per-class (samples to learn from), --epochs, --seeds, --device, --json, --data."""
+    """The options of every example. `--per-class` bounds the samples to learn from, and those to test on."""
     parser = argparse.ArgumentParser()
-    for name, kind in (("tasks", int), ("per-class", int), ("epochs", int), ("seeds", int)):
-        parser.add_argument(f"--{name}", type=kind, default=defaults.get(name.replace("-", "_")))
+    for name in ("tasks", "per-class", "epochs", "seeds", "width"):
+        parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
@@ -40,15 +42,27 @@ def by_class(X: Any, y: Any, args: argparse.Namespace, *, each: int = 2) -> list
     for first in range(0, len(classes) - each + 1, each):
         mine = [np.flatnonzero(y == label) for label in classes[first : first + each]]
         learn = np.concatenate([places[::2][: args.per_class] for places in mine])
-        test = np.concatenate([places[1::2] for places in mine])
+        test = np.concatenate([places[1::2][: args.per_class] for places in mine])
         tasks.append((" or ".join(map(str, classes[first : first + each])), (X[learn], y[learn]), (X[test], y[test])))
     return tasks[: args.tasks]
+
+
+def from_source(name: str, args: argparse.Namespace) -> list[Task]:
+    """The tasks of one of Kenyon's own sources, whose files are in --data or where Kenyon looks for them."""
+    source = find_source(name).load(args.data)
+    assert isinstance(source.test, Tensor) and isinstance(source.groups, tuple) and isinstance(source.images, Tensor)
+    tasks: list[Task] = []
+    for group in source.groups[: args.tasks]:
+        mine = [torch.nonzero(source.labels == c).flatten() for c in group.classes]
+        learn = torch.cat([places[~source.test[places]][: args.per_class] for places in mine])
+        test = torch.cat([places[source.test[places]][: args.per_class] for places in mine])
+        tasks.append((group.name, *((source.images[part], source.labels[part]) for part in (learn, test))))
+    return tasks
 
 
 def compare(
     tasks: Sequence[Task],
     backbone: Callable[[int], nn.Module],
-    width: int,
     args: argparse.Namespace,
     *,
     ordered: bool = False,
@@ -56,11 +70,12 @@ def compare(
 ) -> None:
     """Learn all tasks by every method and seed, and print average accuracies: mean and standard error over seeds.
 
+    `backbone` builds a network of a width: `--width` is that of a single learner.
     Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. Settings are the estimator's.
     """
     rows = []
     for method, learners in METHODS.items():
-        narrow, begun, found = _narrow(backbone, width, learners), time.perf_counter(), []
+        narrow, begun, found = _narrow(backbone, args.width, learners), time.perf_counter(), []
         for seed in range(args.seeds):
             order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
             learner = ContinualLearner(

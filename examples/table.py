@@ -7,7 +7,7 @@ from side_by_side import by_class, compare, options
 from sklearn.datasets import load_digits
 from torch import nn
 
-args = options(tasks=5, per_class=20, epochs=50, seeds=5)
+args = options(tasks=5, per_class=20, epochs=50, seeds=5, width=32)
 X, y = load_digits(return_X_y=True)
 
 
@@ -15,4 +15,4 @@ def backbone(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 64), nn.ReLU())
 
 
-compare(by_class(X, y, args), backbone, 32, args)
+compare(by_class(X, y, args), backbone, args)

@@ -7,7 +7,7 @@ import numpy as np
 from side_by_side import compare, options
 from torch import nn
 
-args = options(tasks=6, per_class=100, epochs=30, seeds=5)
+args = options(tasks=6, per_class=100, epochs=30, seeds=5, width=32)
 
 
 def month(number: int) -> tuple:
@@ -25,4 +25,4 @@ def backbone(width: int) -> nn.Module:
     return nn.Sequential(nn.Linear(20, width), nn.ReLU(), nn.Linear(width, 32), nn.ReLU())
 
 
-compare([month(number) for number in range(args.tasks)], backbone, 32, args, ordered=True, heads="shared")
+compare([month(number) for number in range(args.tasks)], backbone, args, ordered=True, heads="shared")

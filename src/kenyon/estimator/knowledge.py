@@ -86,31 +86,29 @@ class Knowledge:
     @torch.no_grad()
     def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:
         """What the heads of some tasks say of inputs (N, ...): (N, C) each, in double precision."""
-        net, pool = self.net, inputs
-        M, N = len(self.tensors["theta"]), len(inputs)
+        if "learners" in self.tensors and len(tasks) > 1:
+            return [self.probabilities(inputs, [task])[0] for task in tasks]
+        net, theta = self.net, self.rows(tasks[0])
+        M, N, execute = len(theta), len(inputs), net.execute
+        heads = torch.tensor([net.head_of(task) for task in tasks], device=net.device)
         none = torch.zeros(0, dtype=torch.long)
-        empty = Split(pool, none, none)
+        empty = Split(inputs, none, none)
         stream = replace(self.stream, tasks=(Met("asked", ("any",), empty, empty, empty),))
-        found = []
+        said = torch.zeros(M, len(tasks), N, max(net.class_counts), dtype=torch.float64, device=net.device)
         with on_device(net.device):
-            execute = net.execute
-            frames = {"frame": execute.frame, "by_reference": not net.small}
-            fleet = Fleet([stream] * M, net.device, execute.input_channels, **frames)  # type: ignore[arg-type]
-            lanes = Lanes(net.device, M, together=net.together, threads=execute.threads)
-            said = torch.zeros(M, N, max(net.class_counts), dtype=torch.float64, device=net.device)
-            for task in tasks:
-                theta, heads = self.rows(task), net.heads_of([task])
+            channels, frame, refer = execute.input_channels, execute.frame, not net.small
+            fleet = Fleet([stream] * M, net.device, channels, frame=frame, by_reference=refer)
 
-                def work(run: Runs, theta: Tensor = theta, heads: Tensor = heads) -> None:
-                    for start in range(0, N, CHUNK):
-                        there = min(CHUNK, N - start)
-                        size = -(-there // ROUND) * ROUND if net.small else there
-                        index = torch.arange(start, start + size, device=net.device).clamp(max=N - 1)
-                        places = index.expand(M, -1).contiguous() if isinstance(run, slice) else index
-                        out = net.forward(theta[run], fleet.images(run, places), heads)
-                        said[run, start : start + there] = out.logits[..., :there, :].double()
+            def work(run: Runs) -> None:
+                for start in range(0, N, CHUNK):
+                    there = min(CHUNK, N - start)
+                    size = -(-there // ROUND) * ROUND if net.small else there
+                    index = torch.arange(start, start + size, device=net.device).clamp(max=N - 1)
+                    places = index.expand(M, -1).contiguous() if isinstance(run, slice) else index
+                    out = net.every_head(theta[run], fleet.images(run, places), heads)
+                    said[run, :, start : start + there] = out[..., :there, :].double()
 
-                lanes.each(range(M), work)
-                mean = said.softmax(-1).mean(0)[:, : len(self.labels[task])].cpu()
-                found.append(mean / mean.sum(1, keepdim=True))
-        return found
+            Lanes(net.device, M, together=net.together, threads=execute.threads).each(range(M), work)
+        mean = said.softmax(-1).mean(0).cpu()  # (n, N, C)
+        parts = [p[:, : len(self.labels[task])] for p, task in zip(mean, tasks, strict=True)]
+        return [part / part.sum(1, keepdim=True) for part in parts]

@@ -317,6 +317,20 @@ class Net:
             return self._normalised(self.layout.views(row, self._used), images, heads)[0]
         return self._features(row, images, None)
 
+    def every_head(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
+        """What each of the heads (n,) says of a whole batch in tests, (..., n, B, C); arguments as `forward`. Where
+        heads have no gates or statistics of their own, the learners look at the batch once for all.
+        """
+        if self.gate or self.statistics:
+            return torch.stack([self.forward(row, images, head).logits for head in heads.split(1)], dim=-3)
+        views = self.layout.views(row, self._used)
+        weight, bias = views["head.weight"].index_select(-3, heads), views["head.bias"].index_select(-2, heads)
+        z = self._features(row, images, None, views).sum(-3)  # (..., B, F)
+        out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
+        if self._absent is not None:
+            out = out.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
+        return out.movedim(-2, -3)
+
     def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
         """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
         constants = self.execute.constants if isinstance(self.execute, General) else {}
