@@ -119,19 +119,19 @@ def test_every_way_of_computing_takes_vectors_and_signals(shape: tuple[int, ...]
     module = nn.Sequential(*before, nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4))
     net = Net(module, shape, (2,), learners=3)
     row, x = net.initial([1])[0], torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
-    views = net.layout.views(row)
+    params = {name: net.layout.view(row, name) for name in net.backbone_names}
     ways = [kind(net.backbone, net.input_shape, 3) for kind in (Looped, Stacked)]  # type: ignore[arg-type]
     noise = torch.randint(0, 256, (ways[0].noise_size(7),), generator=torch.Generator().manual_seed(1)).to(
         torch.uint8
     )
     first, last = (f"{len(before) + place}" for place in (0, 3))
     for k in range(3):
-        hidden = (x.flatten(1) @ views[f"{first}.weight"][k].T + views[f"{first}.bias"][k]).tanh()
+        hidden = (x.flatten(1) @ params[f"{first}.weight"][k].T + params[f"{first}.bias"][k]).tanh()
         kept = (noise.view(7, -1)[:, 5 * k : 5 * k + 5] >= 128) * 2.0
         for given, factor in ((None, 1.0), (noise, kept)):
-            expected = hidden * factor @ views[f"{last}.weight"][k].T + views[f"{last}.bias"][k]
+            expected = hidden * factor @ params[f"{last}.weight"][k].T + params[f"{last}.bias"][k]
             for way in ways:
-                torch.testing.assert_close(way(views, x, given)[k], expected)
+                torch.testing.assert_close(way(params, x, given)[k], expected)
 
 
 def table(**changes: Any) -> Source:
