@@ -275,6 +275,14 @@ def test_backbones_that_cannot_be_used_are_told_why(build: Callable[[], nn.Modul
         Net(build(), (6,), (2,))
 
 
+def test_names_that_are_taken_are_told() -> None:
+    module = nn.Sequential()
+    module.add_module("head", nn.Linear(6, 4))
+    with pytest.raises(ConfigError, match=r"The backbone's head.weight has a name that Kenyon gives itself"):
+        Net(module, (6,), (2,))
+    assert Net(nn.Sequential(module), (6,), (2,)).backbone_names == ("0.head.weight", "0.head.bias")
+
+
 def test_an_output_that_changes_its_size_is_told() -> None:
     net = Net(Growing(), (6,), (2,))
     with pytest.raises(ConfigError, match="gave 2 features at first and 5 now"):

@@ -49,7 +49,9 @@ def test_classes_make_tasks(tasks: int, each: int, per_class: int, seed: int, st
             met += split.index.tolist()
         assert len(task.test) == round(0.2 * each * per_class)
     assert sorted(met) == list(range(len(y)))  # each sample once
-    assert [int(task.classes[0].split()[-1]) for task in stream.tasks] != [] and len(set(met)) == len(met)
+    names = [str(label) for label in np.unique(y)]
+    expected = {tuple(names[start : start + each]) for start in range(0, classes, each)}
+    assert {task.classes for task in stream.tasks} == expected
 
 
 @settings(max_examples=25, deadline=None)
@@ -140,6 +142,7 @@ def blank(**changes: Any) -> None:
         ({"y": [None] * 60}, "integers or strings, not NoneType"),
         ({"y": np.zeros((60, 2), dtype=int)}, r"one a sample, \(N,\), not of the shape \(60, 2\)"),
         ({"y": np.zeros(60, dtype=int)}, "all samples have the class 0"),
+        ({"x": np.zeros((0, 3)), "y": []}, "There are no labels"),
         ({"by": Classes(3)}, "4 classes do not make tasks of 3"),
         ({"by": Classes(1)}, "at least two classes"),
         ({"by": Groups([[0, 1], [2, 9]])}, "Task 2 names the class 9"),

@@ -52,6 +52,9 @@ def test_folders_of_domains_with_parts_given(tmp_path: Path) -> None:
 def test_folders_that_are_no_stream_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no folder"):
         from_folder(tmp_path / "missing", side=4)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="holds no images"):
+        from_folder(tmp_path / "empty", side=4)
     draw(tmp_path / "a", 2, 0)
     draw(tmp_path / "b" / "c", 2, 0)
     with pytest.raises(DataError, match=r"all alike; their folders are \[1, 2\] deep"):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.errors import DataError
+from kenyon.nets import Net
 from kenyon.nets.dense import Dense
-from kenyon.nets.execution import General, Looped
+from kenyon.nets.execution import General, Looped, Stacked
 from kenyon.streams import Group, Source, Split, Stream
 from kenyon.train import Fleet, Trainer
 from tests.references import hand_stream, make_trainer
@@ -110,6 +111,27 @@ def test_a_dense_layer_on_more_than_vectors_is_general_and_vectors_may_be_looped
     wide = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 1000))
     vectors = as_values(hand_stream([20]), 64)
     assert isinstance(make_trainer(method("ewc"), [vectors], SHORT, backbone=wide).net.execute, Looped)
+
+
+@pytest.mark.parametrize("shape", [(6,), (2, 3)])
+def test_every_way_of_computing_takes_vectors_and_signals(shape: tuple[int, ...]) -> None:
+    before = [] if len(shape) == 1 else [nn.Flatten()]
+    module = nn.Sequential(*before, nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.5), nn.Linear(5, 4))
+    net = Net(module, shape, (2,), learners=3)
+    row, x = net.initial([1])[0], torch.randn(7, *shape, generator=torch.Generator().manual_seed(0))
+    params = {name: net.layout.view(row, name) for name in net.backbone_names}
+    ways = [kind(net.backbone, net.input_shape, 3) for kind in (Looped, Stacked)]  # type: ignore[arg-type]
+    noise = torch.randint(0, 256, (ways[0].noise_size(7),), generator=torch.Generator().manual_seed(1)).to(
+        torch.uint8
+    )
+    first, last = (f"{len(before) + place}" for place in (0, 3))
+    for k in range(3):
+        hidden = (x.flatten(1) @ params[f"{first}.weight"][k].T + params[f"{first}.bias"][k]).tanh()
+        kept = (noise.view(7, -1)[:, 5 * k : 5 * k + 5] >= 128) * 2.0
+        for given, factor in ((None, 1.0), (noise, kept)):
+            expected = hidden * factor @ params[f"{last}.weight"][k].T + params[f"{last}.bias"][k]
+            for way in ways:
+                torch.testing.assert_close(way(params, x, given)[k], expected)
 
 
 def table(**changes: Any) -> Source:

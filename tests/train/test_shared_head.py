@@ -87,6 +87,15 @@ def test_runs_beside_each_other_change_nothing() -> None:
             assert_same(alone, 0, both, run)
 
 
+@pytest.mark.parametrize("name", ["er", "caf-ewc"])
+def test_a_time_may_lack_a_class(name: str) -> None:
+    y = np.array([0, 1] * 20 + [0, 2] * 20 + [1, 2] * 20)
+    stream = from_arrays(np.random.default_rng(0).normal(size=(120, 6)), y, Times(3)).stream(0, validation=0.2)
+    trainer = make_trainer(method(name), [stream], SHORT, backbone=mlp())
+    trainer.run()
+    assert trainer.net.class_counts == (3,) and not trainer.position.diverged[0]
+
+
 def test_a_shared_head_learns_all_domains_together() -> None:
     trainer = make_trainer(method("joint"), [domains(240)], replace(SHORT, epochs=40, rate=0.02), backbone=mlp())
     trainer.run()

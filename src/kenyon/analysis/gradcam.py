@@ -23,6 +23,7 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.metrics import Array
 from kenyon.nets.net import GATE_SLOPE
 from kenyon.streams.pool import holds_images
+from kenyon.streams.task import Stream
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,6 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
         raise ConfigError(f"There are {len(model.tasks)} tasks, and no task {s.task}.")
     task = (s.task or len(model.tasks)) - 1
     layer = find_layer(model.net.backbone, s.layer)
-    if not holds_images(model.stream.pool):
-        raise ConfigError("Grad-CAM is drawn over images, and the samples of this stream are values.")
     chosen = model.stream.tasks[task]
     pick = first_of_each_class(chosen.test.labels, s.images)
     index, labels = chosen.test.index[pick].to(model.net.device), chosen.test.labels[pick].to(model.net.device)
@@ -65,8 +64,7 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
     assert isinstance(images, Tensor)
     images = images[:, : model.stream.input_shape[0]].float().contiguous()  # without empty channels
     own, logits = class_maps(model, images, task, layer, labels if s.target == "label" else None)
-    mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (model.stream.mean, model.stream.std))
-    pixels = ((images * std + mean).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    pixels = (_shown(images, model.stream).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     names = chosen.classes
     return GradCam(
         layer,
@@ -77,6 +75,18 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
         [names[c] for c in labels.tolist()],
         [names[c] for c in logits.argmax(-1).tolist()],
     )
+
+
+def _shown(images: Tensor, stream: Stream) -> Tensor:
+    """Images as they were before they were normalised, from 0 to 1. Values that are no pixels are stretched, each
+    sample from its smallest to its largest; channels that are no colours are shown as their mean.
+    """
+    if holds_images(stream.pool):
+        mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (stream.mean, stream.std))
+        return images * std + mean
+    maps = images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)
+    low, high = maps.amin((1, 2, 3), keepdim=True), maps.amax((1, 2, 3), keepdim=True)
+    return (maps - low) / (high - low).clamp(min=1e-12)
 
 
 def find_layer(backbone: nn.Module, name: str = "") -> str:

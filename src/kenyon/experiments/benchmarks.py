@@ -72,8 +72,8 @@ def make(backbone: Backbone, width: int, learners: int, start: Start) -> dict[st
         module = seeded(draw, 0) if module is None else module
     except (RuntimeError, ValueError, TypeError, AssertionError, ArithmeticError) as error:
         raise ConfigError(
-            f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give the widths that "
-            "it can have: widths={learners: width}."
+            f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give one that it can "
+            "have: widths={learners: width} in the benchmark, or --set width=..."
         ) from error
     if not isinstance(module, nn.Module):
         raise ConfigError(f"The backbone's function must give an nn.Module, not {type(module).__name__}.")

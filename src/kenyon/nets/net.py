@@ -128,6 +128,12 @@ class Net:
         # What `forward` looks at of a row.
         self._used = frozenset({*protected, *ends, *seen})
         column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
+        free = {**ends, **column, **self.learned, **({"gate": ()} if gate else {})}
+        if taken := next((name for name in (*parts.trained, *seen) if name in free), None):
+            raise ConfigError(
+                f"The backbone's {taken} has a name that Kenyon gives itself. Rename that part of the module, or put "
+                "the module into another one."
+            )
         self.layout = Layout(protected, {**ends, **seen, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
         fast = tiled(self.backbone, self.input_shape, *place) if in_place else None

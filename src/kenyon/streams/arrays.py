@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from kenyon.streams.cuts import Classes, Cut
 from kenyon.streams.labels import numbered
 from kenyon.streams.partition import FixedTest, GivenValidation, Partition, RandomTest
 from kenyon.streams.pool import channels, check_pool
-from kenyon.streams.source import Group, Source
+from kenyon.streams.source import Source
 
 ROUNDING = 1e-9  # of a mean: what varies less is always the same
 
@@ -49,7 +50,7 @@ def from_arrays(
     if len(names) < 2:
         raise DataError(f"{name}: all samples have the class {', '.join(names)}. A task needs two or more.")
     tasks = (by or Classes()).cut(labels, names)
-    groups = tuple(Group(g.name, g.classes, g.fixed or ordered, g.part) for g in tasks.groups)
+    groups = tuple(replace(group, fixed=group.fixed or ordered) for group in tasks.groups)
     tested = None if isinstance(test, float) else _mask(test, len(labels), f"{name}: test")
     if tested is not None and bool(tested.all()):
         raise DataError(f"{name}: all samples are for test. Leave some to learn from.")

@@ -76,7 +76,7 @@ def register_read(load: Loader, *, whole: bool = False) -> None:
         shape=stream.input_shape,
         dtype=stream.input_dtype,
         heads=stream.heads,
-        whole=whole,
+        whole=whole or found.part is not None,
     )(kept)
 
 

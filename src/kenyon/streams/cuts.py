@@ -101,7 +101,9 @@ class Times:
         part = torch.repeat_interleave(torch.arange(len(edges) - 1), torch.tensor(edges).diff())
         everything = tuple(range(len(names)))
         told = [f"samples {a} to {b - 1}" for a, b in pairwise(edges)]
-        return Tasks(tuple(Group(name, everything, True, p) for p, name in enumerate(told)), "shared", part)
+        return Tasks(
+            tuple(Group(name, everything, fixed=True, part=p) for p, name in enumerate(told)), "shared", part
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class Domains:
                     "Leave that class or that domain out."
                 )
         everything = tuple(range(len(names)))
-        return Tasks(tuple(Group(d, everything, False, p) for p, d in enumerate(domains)), "shared", part)
+        return Tasks(tuple(Group(d, everything, part=p) for p, d in enumerate(domains)), "shared", part)
 
 
 Cut = Classes | Groups | Times | Domains

@@ -112,7 +112,7 @@ def from_avalanche(benchmark: Any, *, normalise: bool = True, name: str = "avala
         numbers,
         mask,
         names,
-        tuple(Group(f"experience {p + 1}", mine, True, p) for p, mine in enumerate(classes)),
+        tuple(Group(f"experience {p + 1}", mine, fixed=True, part=p) for p, mine in enumerate(classes)),
         mean,
         std,
         part=parts,

@@ -43,6 +43,8 @@ def from_folder(
     if not tree.path.is_dir():
         raise DataError(f"There is no folder {tree.path}. Give one with a folder of images for every class.")
     files = [file for file in tree.names() if file.lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(f"{tree.path} holds no images ({', '.join(SUFFIXES)}).")
     parts = [file.split("/")[:-1] for file in files]
     purposes = {place[0].lower() for place in parts if place}
     given = {"train", "test"} <= purposes <= set(PURPOSES)

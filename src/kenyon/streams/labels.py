@@ -16,6 +16,8 @@ def numbered(labels: Any, what: str = "labels") -> tuple[Tensor, tuple[str, ...]
     found = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     if found.ndim != 1:
         raise DataError(f"{what} must be one a sample, (N,), not of the shape {found.shape}.")
+    if len(found) == 0:
+        raise DataError(f"There are no {what}, and so no samples.")
     strings = found.dtype.kind == "U" or (found.dtype == object and all(isinstance(label, str) for label in found))
     if not strings and found.dtype.kind not in "iub":
         raise DataError(f"{what} must be integers or strings, not {_kind(found)}. Convert them first.")

@@ -38,7 +38,7 @@ class Images:
         self.augmentation, self.testing = first.augmentation, first.testing
         pad = (channels or first.input_shape[0]) - first.input_shape[0]
         self.pools = _each(streams, lambda stream: _laid(stream.pool, device, pad, frame))
-        self.one_pool, self.by_reference = _one(streams), refer
+        self.one_pool, self.by_reference = _one(self.pools), refer
         begin = 0 if frame is None else frame.offset
         self.rows, self.columns = (slice(begin, begin + side) for side in first.input_shape[1:])  # of a pool's images
         mean, std = torch.tensor(first.mean), torch.tensor(first.std)
@@ -96,7 +96,7 @@ class Values:
             return (values - mean) / std
 
         self.pools = _each(streams, normalised)
-        self.one_pool = _one(streams)
+        self.one_pool = _one(self.pools)
 
     def __call__(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor:
         """One run's samples at index (B,), (B, *shape), or those of all runs at index (R, B)."""
@@ -119,16 +119,14 @@ def choose_inputs(
 
 
 def _each(streams: Sequence[Stream], lay: Callable[[Stream], P]) -> list[P]:
-    """The pool of every stream as it lies on the device."""
-    laid: dict[int, P] = {}
-    for stream in streams:
-        if id(stream.pool) not in laid:
-            laid[id(stream.pool)] = lay(stream)
-    return [laid[id(stream.pool)] for stream in streams]
+    """The pool of every stream as it lies on the device, one for all streams that share it."""
+    keys = [(id(stream.pool), stream.mean, stream.std) for stream in streams]
+    laid = {key: lay(stream) for key, stream in dict(zip(keys, streams, strict=True)).items()}
+    return [laid[key] for key in keys]
 
 
-def _one(streams: Sequence[Stream]) -> bool:
-    return all(stream.pool is streams[0].pool for stream in streams)
+def _one(pools: Sequence[Pool]) -> bool:
+    return all(pool is pools[0] for pool in pools)
 
 
 def _laid(pool: Pool, device: torch.device, pad: int, frame: Frame | None) -> Pool:
