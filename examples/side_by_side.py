@@ -25,7 +25,7 @@ Task = tuple[str, tuple[Any, Any], tuple[Any, Any]]  # name, (X, y) to learn fro
 
 
 def options(**defaults: Any) -> argparse.Namespace:
-    """The options of every example. `--per-class` bounds the samples to learn from, and those to test on."""
+    """The options of every example. `--per-class`: samples to learn from (of CIFAR also to test on)."""
     parser = argparse.ArgumentParser()
     for name in ("tasks", "per-class", "epochs", "seeds", "width"):
         parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
@@ -42,7 +42,7 @@ def by_class(X: Any, y: Any, args: argparse.Namespace, *, each: int = 2) -> list
     for first in range(0, len(classes) - each + 1, each):
         mine = [np.flatnonzero(y == label) for label in classes[first : first + each]]
         learn = np.concatenate([places[::2][: args.per_class] for places in mine])
-        test = np.concatenate([places[1::2][: args.per_class] for places in mine])
+        test = np.concatenate([places[1::2] for places in mine])
         tasks.append((" or ".join(map(str, classes[first : first + each])), (X[learn], y[learn]), (X[test], y[test])))
     return tasks[: args.tasks]
 
@@ -99,8 +99,8 @@ def compare(
             line += f"   {inferred.text(1):>12} % with the task inferred"
         print(f"{line}   {row['seconds']:.1f} s", flush=True)
     if args.json:
-        shown = {name: str(value) for name, value in vars(args).items() if value is not None}
-        args.json.write_text(json.dumps({"options": shown, "tasks": len(tasks), "rows": rows}, indent=1) + "\n")
+        shown = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+        args.json.write_text(json.dumps({"options": shown, "rows": rows}, indent=1) + "\n")
 
 
 def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> int:

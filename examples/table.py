@@ -7,7 +7,7 @@ from side_by_side import by_class, compare, options
 from sklearn.datasets import load_digits
 from torch import nn
 
-args = options(tasks=5, per_class=20, epochs=50, seeds=5, width=32)
+args = options(tasks=5, per_class=20, epochs=30, seeds=5, width=32)
 X, y = load_digits(return_X_y=True)
 
 

@@ -25,7 +25,7 @@ def test_python_blocks_compile(code: str) -> None:
     compile(code, "docs", "exec")
 
 
-@pytest.mark.parametrize("page", ["own-backbone.md", "own-data.md"])
+@pytest.mark.parametrize("page", ["estimator.md", "own-backbone.md", "own-data.md"])
 def test_pages_for_ones_own_run_from_top_to_bottom(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         gamma: float | None = None,
         options: Mapping[str, Any] | None = None,
         heads: Heads = "task",
-        epochs: int = 50,
+        epochs: int = 30,
         batch: int = 32,
         rate: float = 1e-3,
         validation: float = 0.1,
