@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from kenyon import ContinualLearner
 
-QUICK = ContinualLearner(method="ewc", epochs=5, rate=2e-2, batch=32, device="cpu")
+QUICK = ContinualLearner(method="ewc", epochs=3, rate=3e-2, batch=32, device="cpu")
 
 
 # A check warns of casts of its own making, and some are skipped where pandas is not installed.
