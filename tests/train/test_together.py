@@ -159,5 +159,5 @@ def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
 def test_samples_that_are_not_seen_in_their_pool_are_refused() -> None:
     there = trainer(together=True)
     stream = replace(there.streams[0], testing=CentreCrop(8))
-    with pytest.raises(ConfigError, match="in_place=stream.in_place"):
+    with pytest.raises(ConfigError, match=r"in_place=stream\.in_place"):
         Trainer(there.net, [stream], there.method, there.training)
