@@ -6,9 +6,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
+from torch import nn
 
-from kenyon.experiments import find_benchmark, load_benchmark_file
+from kenyon.experiments import benchmark, find_benchmark, load_benchmark_file
+from kenyon.experiments.config import configure
+from kenyon.experiments.training import build_net
+from kenyon.streams import Source, from_arrays
 from tests.cli.conftest import Said
 
 HEAD = """
@@ -117,3 +123,19 @@ def test_the_example_of_domains_can_be_read() -> None:
     name = load_benchmark_file(Path(__file__).parents[2] / "examples" / "own_domains.py")
     source = find_benchmark(name).source
     assert (source.class_counts, source.shape, source.heads) == ((10,) * 4, (64,), "shared")
+
+
+def test_a_benchmark_may_start_from_given_weights() -> None:
+    pretrained = nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+    pretrained[0].requires_grad_(False)
+    hyper = {"caf-ewc": {"lambda_sp": 1.0, "lambda_af": 1e-6, "gamma": 0.02}}
+
+    @benchmark(backbone=lambda width, learners: pretrained, width=6, hyperparameters=hyper, start="given")
+    def given_weights(data: object) -> Source:
+        return from_arrays(np.random.default_rng(0).normal(size=(80, 8)), np.arange(80) % 4)
+
+    config = configure("given-weights", "caf-ewc")
+    net = build_net(config, config.build_method(), given_weights(None).stream(0), torch.device("cpu"))
+    row = net.initial([3])[0]
+    assert net.learners == 5 and net.backbone_names == ("2.weight", "2.bias")
+    assert all(torch.equal(one, pretrained[2].weight) for one in net.layout.view(row, "2.weight"))

@@ -138,6 +138,7 @@ def blank(**changes: Any) -> None:
         ({"x": np.full((60, 3), np.inf)}, "sample 0 has values that are NaN or infinite"),
         ({"x": np.array([["a"] * 3] * 60)}, "array of numbers"),
         ({"x": np.zeros(60)}, "Add an axis"),
+        ({"x": [[1.0], [1.0, 2.0]] * 30}, "Bring all samples to one shape"),
         ({"y": np.zeros(60)}, "integers or strings, not float64"),
         ({"y": [None] * 60}, "integers or strings, not NoneType"),
         ({"y": np.zeros((60, 2), dtype=int)}, r"one a sample, \(N,\), not of the shape \(60, 2\)"),

@@ -11,8 +11,9 @@ from kenyon.nets.backbones import (
     small_games_mlp,
 )
 from kenyon.nets.cuda.interface import Pictures
+from kenyon.nets.fresh import Start
 from kenyon.nets.layout import Layout
-from kenyon.nets.net import Diversity, Net, Outputs, Start
+from kenyon.nets.net import Diversity, Net, Outputs
 
 __all__ = [
     "Backbone",

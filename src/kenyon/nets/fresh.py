@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets.parts import rebuilt
+from kenyon.nets.parts import Parts, rebuilt
 
 M = TypeVar("M", bound=nn.Module)
+Start = Literal["drawn", "given"]
 
 
 def seeded(build: Callable[[], M], seed_key: int) -> M:
@@ -32,6 +33,38 @@ def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
         return module
 
     return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
+
+
+class FirstWeights:
+    """Those of every learner: drawn from its key, or the same for all where they are given."""
+
+    def __init__(self, parts: Parts, start: Start, draw: Callable[[], nn.Module] | None) -> None:
+        if start not in get_args(Start):
+            raise ConfigError(f"start must be drawn or given, not '{start}'.")
+        self.template, self.draw = parts.template, draw
+        self.shapes = {name: value.shape for name, value in parts.trained.items()}
+        self.given: dict[str, Tensor] | None = None
+        if start == "given":
+            lost = next((name for name, value in parts.trained.items() if value.is_meta), None)
+            if lost is not None:
+                raise ConfigError(
+                    f"The backbone's {lost} has no value to start from. Build the module on a real device."
+                )
+            self.given = {name: value.cpu().clone() for name, value in parts.trained.items()}
+        elif draw is None:
+            check_drawable(self.template)
+
+    def __call__(self, seed_key: int) -> dict[str, Tensor]:
+        return self.drawn(seed_key) if self.given is None else self.given
+
+    def drawn(self, seed_key: int) -> dict[str, Tensor]:
+        if self.draw is None:
+            found = fresh(self.template, seed_key)
+        else:
+            found = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
+        if any(name not in found or found[name].shape != shape for name, shape in self.shapes.items()):
+            raise ConfigError("The function that draws the backbone anew must give one with the same parameters.")
+        return {name: found[name] for name in self.shapes}
 
 
 def check_drawable(backbone: nn.Module) -> None:

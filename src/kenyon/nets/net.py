@@ -23,7 +23,7 @@ from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
-from kenyon.nets.fresh import check_drawable, fresh, seeded
+from kenyon.nets.fresh import FirstWeights, Start, seeded
 from kenyon.nets.general import General
 from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.parts import feature_count, take_apart
@@ -33,7 +33,6 @@ from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 
 Diversity = Literal["low", "medium", "high"]
-Start = Literal["drawn", "given"]
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 
@@ -88,15 +87,10 @@ class Net:
         if active_column and (learners > 1 or gate):
             raise ConfigError("A network with an active column has one learner and no task gates.")
         self.device = torch.device(device)
-        if start not in get_args(Start):
-            raise ConfigError(f"start must be drawn or given, not '{start}'.")
         # A template without storage: every learner's weights live in the fleet's flat rows.
         parts = take_apart(backbone)
         self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
-        self.given = _given(parts.trained) if start == "given" else None
-        self.draw = draw
-        if self.given is None and draw is None:
-            check_drawable(self.backbone)
+        self.first_weights = FirstWeights(parts, start, draw)
         self.learners, self.diversity, self.gate = learners, diversity, gate
         self.tasks, self.shared = len(class_counts), shared_head
         if self.shared and len(set(class_counts)) > 1:
@@ -212,9 +206,8 @@ class Net:
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                first = self.given or self.fresh_learner(key(seed, Purpose.LEARNER, source))
-                for name in self.backbone_names:
-                    views[name][k] = first[name]
+                for name, value in self.first_weights(key(seed, Purpose.LEARNER, source)).items():
+                    views[name][k] = value
             self.statistics.begin(views)
             for t, count in enumerate(self.class_counts):
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
@@ -231,13 +224,7 @@ class Net:
 
     def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
         """The first weights of one learner by name, drawn from a key, on the CPU."""
-        if self.draw is None:
-            return fresh(self.backbone, seed_key)
-        drawn = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
-        shapes = {name: self.layout.segments[name].shape[1:] for name in self.backbone_names}
-        if any(name not in drawn or drawn[name].shape != shape for name, shape in shapes.items()):
-            raise ConfigError("The function that draws the backbone anew must give one with the same parameters.")
-        return drawn
+        return self.first_weights.drawn(seed_key)
 
     def forward(
         self,
@@ -400,30 +387,14 @@ class Net:
         """As `_features`, of a backbone with running statistics. In training a batch is normalised by itself, and
         added to those of the first head in use; in tests every sample is normalised by those of its own task.
         """
-        execute = self.execute
-        assert isinstance(execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
-        images, dtype = _cast(images, self.dtype), views["head.bias"].dtype
+        assert isinstance(self.execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
         params = {name: views[name].to(self.dtype) for name in self.backbone_names}
-
-        def of_head(place: int) -> dict[str, Tensor]:
-            return self.statistics.of_head(views, int(heads[place]), self.dtype)
-
+        seen = (self.execute, params, views, _cast(images, self.dtype))
         if noise is not None or member is None:
-            seen = of_head(0)
-            features = execute(params | seen, images, noise).to(dtype)
-            return features, None if noise is None else seen
-        features = torch.zeros(self.learners, len(images), self.features, dtype=dtype, device=images.device)
-        for place in member.unique().tolist():
-            mine = member == place
-            features[:, mine] = execute(params | of_head(place), images[mine], None).to(dtype)
-        return features, None
-
-
-def _given(trained: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    for name, value in trained.items():
-        if value.is_meta:
-            raise ConfigError(f"The backbone's {name} has no value to start from. Build the module on a real device.")
-    return {name: value.cpu().clone() for name, value in trained.items()}
+            features, statistics = self.statistics.features(*seen, int(heads[0]), noise)
+            return features.to(views["head.bias"].dtype), None if noise is None else statistics
+        features = self.statistics.of_each(*seen, heads.tolist(), member)
+        return features.to(views["head.bias"].dtype), None
 
 
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:

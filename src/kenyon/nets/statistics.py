@@ -5,11 +5,12 @@ They learn from training batches alone, by moving averages; no gradient reaches 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from kenyon.nets.general import General
 from kenyon.nets.layout import Layout
 from kenyon.nets.steps import Params
 
@@ -30,9 +31,33 @@ class Statistics:
     def shapes(self, heads: int, learners: int) -> dict[str, tuple[int, ...]]:
         return {name: (heads, learners, *value.shape) for name, value in self.first.items()}
 
-    def of_head(self, views: Params, head: int, dtype: torch.dtype) -> Params:
-        """A copy of those of one task, (K, ...) by name."""
-        return {name: views[name].detach().select(0, head).to(dtype, copy=True) for name in self.first}
+    def features(
+        self, execute: General, params: Params, views: Params, samples: Tensor, head: int, noise: Tensor | None = None
+    ) -> tuple[Tensor, Params]:
+        """What learners with the statistics of one head make of samples, (K, B, F), and these statistics, (K, ...) by
+        name: with `noise` the samples are a batch in training, which is normalised by itself and added to them.
+        """
+        dtype = next(iter(params.values())).dtype
+        mine = {name: views[name].detach().select(0, head).to(dtype, copy=True) for name in self.first}
+        return execute(params | mine, samples, noise), mine
+
+    def of_each(
+        self,
+        execute: General,
+        params: Params,
+        views: Params,
+        samples: Tensor,
+        heads: Sequence[int],
+        member: Tensor,
+    ) -> Tensor:
+        """In tests every sample is normalised by the statistics of its own task: member (B,) counts the heads."""
+        parts = {place: member == place for place in member.unique().tolist()}
+        found = {p: self.features(execute, params, views, samples[mine], heads[p])[0] for p, mine in parts.items()}
+        first = next(iter(found.values()))
+        features = first.new_zeros(len(first), len(samples), first.shape[2])
+        for place, mine in parts.items():
+            features[:, mine] = found[place]
+        return features
 
     def begin(self, views: Params) -> None:
         """The first ones, in the named views of a row."""

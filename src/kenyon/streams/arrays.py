@@ -69,7 +69,10 @@ def as_pool(x: Any) -> Tensor:
     if isinstance(x, Tensor):
         pool = x.detach().cpu()
     else:
-        found = np.asarray(x)
+        try:
+            found = np.asarray(x)
+        except ValueError as error:
+            raise DataError(f"x makes no array: {error}. Bring all samples to one shape.") from error
         if found.dtype.kind not in "fiub":
             raise DataError(f"x must be an array of numbers, not of {found.dtype}. Turn its columns into numbers.")
         pool = torch.from_numpy(np.ascontiguousarray(found))

@@ -11,7 +11,7 @@ Tasks of classes have a head each. Times and domains have the same classes and s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -59,24 +59,23 @@ class Groups:
     groups: Sequence[Sequence[Label]] | Mapping[str, Sequence[Label]]
 
     def cut(self, labels: Tensor, names: tuple[str, ...]) -> Tasks:
-        by_name = isinstance(self.groups, Mapping)
-        named = self.groups.items() if isinstance(self.groups, Mapping) else ((None, g) for g in self.groups)
-        found = []
-        taken: dict[Label, int] = {}
-        for number, (name, group) in enumerate(named):
-            for label in group:
-                if str(label) not in names:
-                    raise DataError(f"Task {number + 1} names the class {label!r}, which no sample has.")
+        named = self.groups.items() if isinstance(self.groups, Mapping) else (("", group) for group in self.groups)
+        found: list[Group] = []
+        taken: dict[str, int] = {}
+        for number, (name, group) in enumerate(named, start=1):
+            mine = [str(label) for label in group]
+            for label in mine:
+                if label not in names:
+                    raise DataError(f"Task {number} names the class {label}, which no sample has.")
                 if label in taken:
-                    raise DataError(f"The class {label!r} is in task {taken[label] + 1} and in task {number + 1}.")
+                    raise DataError(f"The class {label} is in task {taken[label]} and in task {number}.")
                 taken[label] = number
-            if len(group) < 2:
-                raise DataError(f"Task {number + 1} has {len(group)} classes; it needs two or more to tell apart.")
-            classes = [names.index(str(label)) for label in group]
-            found.append(_group(names, classes, name if by_name else None))
+            if len(mine) < 2:
+                raise DataError(f"Task {number} has {len(mine)} classes; it needs two or more to tell apart.")
+            found.append(_group(names, [names.index(label) for label in mine], name))
         # Runs train together when their tasks have the same sizes in the same order.
         fixed = len({len(group.classes) for group in found}) > 1
-        return Tasks(tuple(Group(g.name, g.classes, fixed) for g in found))
+        return Tasks(tuple(replace(group, fixed=fixed) for group in found))
 
 
 @dataclass(frozen=True)
@@ -130,5 +129,5 @@ class Domains:
 Cut = Classes | Groups | Times | Domains
 
 
-def _group(names: tuple[str, ...], classes: Sequence[int], name: str | None = None) -> Group:
+def _group(names: tuple[str, ...], classes: Sequence[int], name: str = "") -> Group:
     return Group(name or ", ".join(names[c] for c in classes), tuple(classes))

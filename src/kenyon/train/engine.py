@@ -52,6 +52,11 @@ class Engine:
         """
         self.net, self.device = net, net.device
         execute = net.execute
+        if net.together and not net.small and not streams[0].in_place:
+            raise ConfigError(
+                "This network reads images where they lie in their pool, and these samples are seen otherwise. Build "
+                "it with Net(..., in_place=stream.in_place)."
+            )
         self.fleet = Fleet(
             streams, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
         )
