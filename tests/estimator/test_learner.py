@@ -175,13 +175,13 @@ def test_tokens() -> None:
 
 def test_what_fit_without_a_task_means() -> None:
     learner = quick(epochs=1).fit(*blobs(0))
-    assert learner.tasks_ == ["task"]
+    assert learner.tasks_ == ["unnamed"]
     again = learner.predict_proba(blobs(0)[0])
     assert np.array_equal(learner.fit(*blobs(0)).predict_proba(blobs(0)[0]), again)  # anew, as scikit-learn has it
     learner.fit(*blobs(1), task="more")
     with pytest.raises(ValueError, match="begin anew"):
         learner.fit(*blobs(2))
-    assert learner.tasks_ == ["task", "more"]
+    assert learner.tasks_ == ["unnamed", "more"]
 
 
 def test_what_arrives_together_is_a_task() -> None:

@@ -63,6 +63,8 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "labels of another kind than before": (task(X, np.array(["a", "b"] * 30)), "numbers.*strings|strings.*numbers"),
     "a task twice": (task(X, Y, task="t0"), "'t0' was learned already"),
     "no task": (task(X, Y, task=None), "begin anew"),
+    "the name of no name": (task(X, Y, task="unnamed"), "without a name"),
+    "a test without labels": (task(X, Y, test=X), "Test samples need labels"),
     "a name that is none": (task(X, Y, task=3), "task is a name"),
     "unseen labels in tests": (task(X, Y, test=blobs(3)), "Test samples have the label 6"),
     "unseen labels in validation": (task(X, Y, validation=blobs(3)), "Validation samples have the label 6"),
@@ -122,6 +124,14 @@ def test_refused(what: str, learned: ContinualLearner) -> None:
     assert isinstance(caught.value, (ValueError, TypeError))  # as scikit-learn's conventions have it
     assert learned.knowledge_ is known
     assert np.array_equal(learned.predict_proba(blobs(0)[0]), before)
+
+
+def test_a_learner_begun_anew_in_vain_is_as_it_was() -> None:
+    learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(X, Y)
+    before = learner.predict_proba(X)
+    with pytest.raises(KenyonError, match="one class only"):
+        learner.fit(X[:, :2], np.zeros(60))
+    assert learner.n_features_in_ == 6 and np.array_equal(learner.predict_proba(X), before)
 
 
 def test_images_of_bytes_stay_so() -> None:

@@ -6,7 +6,6 @@ columns) it checks here too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,12 @@ from kenyon.streams.image_folders import from_folder
 Labels = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Arrived:
-    inputs: Tensor  # (N, *shape): uint8 images (N, C, H, W), whole numbers where the backbone takes these, or float32
-    labels: Labels | None  # (N,)
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.inputs.shape[1:])
-
-
 def arrived(
     owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool, tokens: bool, side: int | None
-) -> Arrived:
-    """`owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
+) -> tuple[Tensor, Labels | None]:
+    """Inputs (N, *shape): uint8 images (N, C, H, W), int64 tokens or float32; and labels (N,), if there are any.
+
+    `owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
     elsewhere; `tokens`: whole numbers are meant as such; `side`: of images that are read from folders.
     """
     if isinstance(data, tuple) and labels is None:
@@ -71,27 +59,21 @@ def arrived(
             f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
             "Give one label a sample."
         )
-    return Arrived(inputs, found)
+    return inputs, found
 
 
 def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
     """The classes of a task, sorted: those named, or those there are. `known`: those of the tasks before."""
     classes = np.unique(labels if named is None else _labels(named))
-    words = [
-        "strings" if some.dtype.kind == "U" else "numbers" for some in (classes, labels if known is None else known)
-    ]
-    if words[0] != words[1]:
-        raise InputError(f"These labels are {words[0]}, and others {words[1]}. Give all labels as {words[1]}.")
+    mine, others = (_kind(some) for some in (classes, labels if known is None else known))
+    if mine != others:
+        raise InputError(f"These labels are {mine}, and others {others}. Give all labels as {others}.")
     if len(classes) < 2:
         raise InputError(
             f"The task has one class only, {classes[0].item()!r}, and there is nothing to tell apart. "
             "A task needs samples of at least two classes."
         )
     return classes
-
-
-def _kind(labels: Labels) -> str:
-    return "strings" if labels.dtype.kind == "U" else "numbers"
 
 
 def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
@@ -103,6 +85,10 @@ def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
             f"{', '.join(map(repr, classes.tolist()))}. Classes that come later are named at first (classes=...)."
         )
     return torch.from_numpy(np.searchsorted(classes, labels))
+
+
+def _kind(labels: Labels) -> str:
+    return "strings" if labels.dtype.kind == "U" else "numbers"
 
 
 def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 from kenyon.errors import unknown
 from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import InputError
-from kenyon.estimator.form import DTYPES, Form
+from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
 from kenyon.estimator.inferring import across_tasks
 from kenyon.metrics import Array
@@ -76,12 +76,14 @@ class Knowledge:
         form, pool = self.form, self.pool
         if len(pool):
             return pool[:: max(1, len(pool) // most)][:most]
+        if form.kind == "tokens":  # the first is the only one that is certainly known
+            return torch.zeros(most, *form.shape, dtype=torch.int64)
         drawn = torch.randn(most, *form.shape, generator=torch.Generator().manual_seed(0))
-        if form.kind == "floats":
-            rest = (-1, *(1,) * (len(form.shape) - 1))
-            mean, std = (torch.tensor(x or (y,)).view(rest) for x, y in ((form.mean, 0.0), (form.std, 1.0)))
-            return drawn * std + mean
-        return (drawn.abs() * (50 if form.kind == "bytes" else 0)).clamp(max=255).to(DTYPES[form.kind])
+        if form.kind == "bytes":
+            return (drawn * 50 + 128).clamp(0, 255).to(torch.uint8)
+        along = (-1, *(1,) * (len(form.shape) - 1))
+        mean, std = form.mean or (0.0,), form.std or (1.0,)
+        return drawn * torch.tensor(std).view(along) + torch.tensor(mean).view(along)
 
     @torch.no_grad()
     def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,7 +26,7 @@ from kenyon.estimator.form import Form
 from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, held_out, learn
-from kenyon.estimator.plan import Backbone, Plan, built, make_plan
+from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import read_learner, save_learner
 from kenyon.estimator.settings import takes_tokens
 from kenyon.estimator.telling import summary, telling
@@ -33,7 +34,7 @@ from kenyon.metrics import Array
 from kenyon.nets import Diversity, Start
 from kenyon.streams.task import Heads
 
-ONLY = "task"  # the name of a task that got none
+ONLY = "unnamed"  # what a task is called that got no name
 
 
 @dataclass(frozen=True)
@@ -137,25 +138,12 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Whatever goes wrong, what was learned before stays as it was.
         """
-        before = self._before(task)
-        inputs, found = self._samples(X, y, first=before is None)
-        if before and before.net.shared:
-            labels = before.classes
-        else:
-            labels = classes_of(found, classes, known=before.classes if before else None)
-        form = before.form if before else Form.of(inputs, standardise=self.standardise)
-        train = form.check(inputs), counted(found, labels, "Training")
-        held = self._part(validation, labels, form, "Validation")
-        tests = self._part(test, labels, form, "Test")
-        if held is None:
-            number = len(before.names) if before else 0
-            stays, apart = held_out(train[1], self.validation, self.seed, number)
-            held = (train[0][apart], train[1][apart]) if len(apart) else None
-            train = train[0][stays], train[1][stays]
-        lesson = Lesson(ONLY if task is None else task, labels, train, held, tests)
-        plan, begun = self._plan(form, validated=held is not None), time.perf_counter()
-        with telling(lesson.name, verbose=self.verbose) as watch:
-            self.knowledge_ = learn(lesson, plan, before, watch)
+        with self._intact():
+            begun, before = time.perf_counter(), self._before(task)
+            lesson, form = self._lesson(before, task, X, y, validation, test, classes)
+            plan = make_plan(self.get_params(deep=False), form, validated=lesson.validation is not None)
+            with telling(lesson.name, verbose=self.verbose) as watch:
+                self.knowledge_ = learn(lesson, plan, before, watch)
         if self.verbose:
             print(summary(self.knowledge_, since(begun)), file=sys.stderr)
         return self
@@ -191,13 +179,13 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, task: str | None = None) -> float:
         """The share of samples that `predict` has right, with the task named or without it."""
         known = self._known()
-        inputs, labels = self._samples(X, y)
+        inputs, labels = self._samples(X, y, known)
         counted(labels, known.classes if task is None else known.labels[known.place(task)], "Test")
         return float(accuracy_score(labels, self.predict(inputs, task=task), sample_weight=sample_weight))
 
     def readings(self, X: Any, y: Any = None, *, task: str) -> Readings:
         """Both readings of samples of one task: with the task named, and with the task inferred."""
-        inputs, labels = self._samples(X, y)
+        inputs, labels = self._samples(X, y, self._known())
         named, inferred = (self.score(inputs, labels, task=which) for which in (task, None))
         found = np.nan if self._known().net.shared else np.mean(self.predict_task(inputs) == task)
         return Readings(named, inferred, float(found))
@@ -255,7 +243,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if unknown:
             raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
         learner = cls(backbone, **(saved.parameters | {"device": device}))
-        plan = learner._plan(saved.form, validated=False)
+        plan = make_plan(learner.get_params(deep=False), saved.form, validated=False)
         learner.knowledge_ = saved.knowledge(plan.net(saved.class_counts))
         plan.check_against(learner.knowledge_.fixed)
         for name, value in saved.attributes.items():
@@ -289,6 +277,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """What the next task goes on from; None where it is the first."""
         if task is not None and (not isinstance(task, str) or not task):
             raise InputTypeError(f"task is a name, such as task='cats', not {task!r}.")
+        if task == ONLY:
+            raise InputError(f"'{ONLY}' stands for a task without a name. Choose another.")
         if not self.__sklearn_is_fitted__():
             return None
         known = self.knowledge_
@@ -306,27 +296,52 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return known
 
-    def _samples(self, X: Any, y: Any = None, *, first: bool = False) -> tuple[Tensor, Labels]:
-        """With labels."""
-        came = arrived(self, X, y, first=first, **self._reading())
-        if came.labels is None:
+    def _lesson(
+        self, before: Knowledge | None, task: str | None, X: Any, y: Any, validation: Any, test: Any, classes: Any
+    ) -> tuple[Lesson, Form]:
+        """The arguments of `fit`, read and checked."""
+        inputs, found = self._samples(X, y, before)
+        if before and before.net.shared:
+            labels = before.classes
+        else:
+            labels = classes_of(found, classes, known=before.classes if before else None)
+        form = before.form if before else Form.of(inputs, standardise=self.standardise)
+        train = form.check(inputs), counted(found, labels, "Training")
+        held = self._part(validation, labels, form, "Validation")
+        tests = self._part(test, labels, form, "Test")
+        if held is None:
+            stays, apart = held_out(train[1], self.validation, self.seed, len(before.names) if before else 0)
+            held = (train[0][apart], train[1][apart]) if len(apart) else None
+            train = train[0][stays], train[1][stays]
+        return Lesson(ONLY if task is None else task, labels, train, held, tests), form
+
+    def _samples(self, X: Any, y: Any, before: Knowledge | None) -> tuple[Tensor, Labels]:
+        """With labels; those of the first task, where nothing is known before."""
+        tokens = before.form.kind == "tokens" if before else takes_tokens(built(self.backbone, 1))
+        inputs, labels = arrived(self, X, y, first=before is None, tokens=tokens, side=self.side)
+        if labels is None:
             raise InputError("This requires y to be passed, but the target y is None: give the samples' labels.")
-        return came.inputs, came.labels
+        return inputs, labels
 
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
-        known = self._known()
-        return known.form.check(arrived(self, X, first=False, **self._reading()).inputs)
+        form = self._known().form
+        return form.check(arrived(self, X, first=False, tokens=form.kind == "tokens", side=self.side)[0])
 
     def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
         if data is None:
             return None
-        inputs, labels = self._samples(data)
+        inputs, labels = arrived(self, data, first=False, tokens=form.kind == "tokens", side=self.side)
+        if labels is None:
+            raise InputError(f"{what} samples need labels: give them as (X, y).")
         return form.check(inputs), counted(labels, classes, what)
 
-    def _reading(self) -> dict[str, Any]:
-        """How data are to be read."""
-        return {"tokens": takes_tokens(built(self.backbone, 1)), "side": self.side}
-
-    def _plan(self, form: Form, *, validated: bool) -> Plan:
-        return make_plan(self.get_params(deep=False), form, validated=validated)
+    @contextmanager
+    def _intact(self) -> Iterator[None]:
+        """Whatever goes wrong inside, all is as it was."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise

@@ -85,11 +85,10 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
     if not 0 <= share < 1:
         raise SettingError(f"validation is a share of at least 0 and below 1, not {share!r}.")
     order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
-    first = {int(label): place for place, label in reversed(list(enumerate(labels[order].tolist())))}
-    spare = [place for place in range(len(labels)) if place not in set(first.values())]
-    chosen = spare[: max(1, round(share * len(labels)))] if share > 0 else []
-    apart = torch.zeros(len(labels), dtype=torch.bool)
-    apart[chosen] = True
+    spare = np.ones(len(labels), dtype=bool)
+    spare[np.unique(labels[order].numpy(), return_index=True)[1]] = False  # the first of every class
+    wanted = max(1, round(share * len(labels))) if share > 0 else 0
+    apart = torch.from_numpy(spare & (np.cumsum(spare) <= wanted))
     return order[~apart], order[apart]
 
 

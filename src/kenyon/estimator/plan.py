@@ -97,37 +97,38 @@ def frozen_parts(backbone: nn.Module) -> int:
     """A checksum of what all learners share and nothing changes."""
     found = 0
     for name, value in sorted(take_apart(backbone).constants.items()):
-        found = zlib.crc32(
-            value.contiguous().view(-1).view(torch.uint8).numpy().tobytes(), zlib.crc32(name.encode(), found)
-        )
+        data = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        found = zlib.crc32(data, zlib.crc32(name.encode(), found))
     return found
 
 
 def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> Plan:
     """From the parameters of the estimator; `validated`: see `build_training`."""
-    it, given = dict(parameters), parameters["backbone"]
+    values, given = dict(parameters), parameters["backbone"]
     backbone = built(given, prod(form.shape))
-    if it["precision"] not in PRECISIONS:
-        raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {it['precision']!r}.")
-    if it["heads"] not in get_args(Heads):
-        raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {it['heads']!r}.")
-    if type(it["seed"]) is not int or it["seed"] < 0:
-        raise SettingError(f"seed must be a whole number, 0 or larger, not {it['seed']!r}.")
+    if values["precision"] not in PRECISIONS:
+        raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {values['precision']!r}.")
+    if values["heads"] not in get_args(Heads):
+        raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {values['heads']!r}.")
+    if type(values["seed"]) is not int or values["seed"] < 0:
+        raise SettingError(f"seed must be a whole number, 0 or larger, not {values['seed']!r}.")
     with as_setting_errors():
-        it["learners"] = learners_of(it["method"], it["learners"])
-        strengths = {name: it[name] for name in ("lambda_sp", "lambda_af", "gamma")}
-        method = build_method(it["method"], strengths, it["options"])
-        training = build_training(it["epochs"], it["batch"], it["rate"], it["validation"] if validated else None)
+        values["learners"] = learners_of(values["method"], values["learners"])
+        strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}
+        method = build_method(values["method"], strengths, values["options"])
+        training = build_training(
+            values["epochs"], values["batch"], values["rate"], values["validation"] if validated else None
+        )
         options = {
-            "diversity": it["diversity"],
-            "gate": it["gate"],
-            "shared_head": it["heads"] == "shared",
-            "start": it["start"],
+            "diversity": values["diversity"],
+            "gate": values["gate"],
+            "shared_head": values["heads"] == "shared",
+            "start": values["start"],
             "draw": None if isinstance(given, nn.Module) else given,
-            "device": choose_device(it["device"]),
-            "dtype": PRECISIONS[it["precision"]],
+            "device": choose_device(values["device"]),
+            "dtype": PRECISIONS[values["precision"]],
             "input_dtype": form.input_dtype,
             "in_place": form.kind == "bytes",
         }
-        it["frozen"] = frozen_parts(backbone)
-    return Plan(backbone, form, method, training, {name: it[name] for name in FIXED}, options)
+        values["frozen"] = frozen_parts(backbone)
+    return Plan(backbone, form, method, training, {name: values[name] for name in FIXED}, options)
