@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -178,8 +179,14 @@ def make_trainer(
     several = learners or (3 if method.multi else 1)
     K, members = (1, several) if method.apart else (several, 1)
     module = backbone or digits_mlp(width)
-    shape, counts = streams[0].input_shape, streams[0].class_counts
-    bare = Net(module, shape, counts, learners=K)
+    first = streams[0]
+    form = (module, first.input_shape, first.class_counts)
+    options: dict[str, Any] = {
+        "input_dtype": first.input_dtype,
+        "shared_head": first.heads == "shared",
+        "learners": K,
+    }
+    bare = Net(*form, **options)
     learned = {name: s for p in method.penalties for name, s in p.learned(bare).items()}
-    net = Net(module, shape, counts, learners=K, learned=learned, active_column=method.active_column)
+    net = Net(*form, **options, learned=learned, active_column=method.active_column)
     return Trainer(net, streams, method, training, members=members)

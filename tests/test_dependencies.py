@@ -29,6 +29,7 @@ BASE = {
     "threads",
     "strengths",
     "user_files",
+    "sealed",
 }
 DATA = BASE | {"data", "streams"}
 PARTS = {
@@ -67,6 +68,7 @@ ALLOWED = {
     "stages": BASE | {"nets", "importance"},
     "strengths": {"errors"},
     "user_files": {"errors"},
+    "sealed": {"errors", "files"},
     "replay": {"errors"},
     "predictions": BASE | {"nets"},
     "penalties": BASE | {"nets", "predictions"},
@@ -78,6 +80,7 @@ ALLOWED = {
     "experiments": DATA | PARTS | {"methods", "metrics", "train", "logs"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
+    "estimator": DATA | PARTS | {"methods", "metrics", "train"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "sweep": DATA | {"methods", "metrics", "train", "experiments"},
     "theory": {"errors"},
@@ -88,7 +91,7 @@ ALLOWED = {
     | {"views", "report", "reproduce"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "analysis", "report", "reproduce"},
+    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "estimator", "analysis", "report", "reproduce"},
 }
 
 

@@ -4,6 +4,9 @@
     results = kenyon.run("digits", methods="finetune,ewc,caf-ewc", seeds=5)
     found = kenyon.search("digits", method="caf-ewc", lambda_sp=[1e5, 1e6, 1e7])
 
+    learner = kenyon.ContinualLearner(backbone)
+    learner.fit(X, y, task="cats").fit(X2, y2, task="dogs")
+
 Names are imported when they are first used: `import kenyon` alone is quick.
 """
 
@@ -16,6 +19,7 @@ from kenyon.version import __version__
 
 if TYPE_CHECKING:
     from kenyon.errors import KenyonError
+    from kenyon.estimator import ContinualLearner
     from kenyon.experiments import Found, Result, run, search
     from kenyon.methods import Method
     from kenyon.nets import Net
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from kenyon.train import Trainer, Training
 
 __all__ = [
+    "ContinualLearner",
     "Found",
     "KenyonError",
     "Method",
@@ -41,6 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ContinualLearner": "kenyon.estimator",
     "Found": "kenyon.experiments",
     "KenyonError": "kenyon.errors",
     "Method": "kenyon.methods",

@@ -24,6 +24,7 @@ class Formats:
     kind: str
     present: int
     steps: Mapping[int, Step] = field(default_factory=dict)
+    instead: str = "choose another folder with --out"  # of updating, for whoever has a newer file
 
     def __post_init__(self) -> None:
         assert set(self.steps) == set(range(1, self.present)), "one step from every form to the next"
@@ -37,7 +38,7 @@ class Formats:
         if number > self.present:
             raise ResultsError(
                 f"{path} is a {self.kind} of format {number}, made by a newer version of Kenyon; this one reads "
-                f"formats up to {self.present}. Update Kenyon, or choose another folder with --out."
+                f"formats up to {self.present}. Update Kenyon, or {self.instead}."
             )
         if number < 1:
             raise ValueError(f"there is no format {number}")

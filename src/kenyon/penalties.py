@@ -192,5 +192,5 @@ def _sums(x: Tensor, axes: int) -> Tensor:
     On a CPU run by run: how a large sum is shared among threads, and so how it rounds, would otherwise depend on the
     number of runs.
     """
-    flat = x.flatten(axes)
+    flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be one number
     return flat.sum(-1) if x.is_cuda else torch.stack([run.sum(-1) for run in flat])

@@ -120,6 +120,25 @@ def test_first_of_each_class() -> None:
     assert first_of_each_class(torch.tensor([1, 1, 0, 2, 0, 1]), 5).tolist() == [2, 0, 3, 4, 1]
 
 
+def test_values_and_running_statistics() -> None:
+    """Of float images with four channels: statistics and constants are those of the task, pictures go from 0 to 1."""
+    met = stream()
+    pool = torch.randn(len(met.pool), 4, 6, 6, generator=torch.Generator().manual_seed(2))
+    parts = ("train", "validation", "test")
+    tasks = [replace(t, **{part: replace(getattr(t, part), pool=pool) for part in parts}) for t in met.tasks]
+    met = replace(met, tasks=tuple(tasks), mean=(), std=())
+    backbone = nn.Sequential(nn.Conv2d(4, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten())
+    net = Net(backbone, met.input_shape, met.class_counts, learners=2)
+    rows = net.initial([0])
+    net.layout.view(rows, "1.running_mean")[:, 1] = 0.7
+    model = Model(net, rows, met)
+    images = pool[met.tasks[1].test.index[:5]]
+    _, said = class_maps(model, images, 1, "2", None)
+    torch.testing.assert_close(said, net.forward(rows[0], images, torch.tensor([1])).logits[:, :3].detach())
+    found = grad_cam(model, GradCamSettings(layer="2", images=4))
+    assert found.images.shape == (4, 6, 6, 1) and (found.images.reshape(4, -1).min(1) == 0).all()
+
+
 def test_layers() -> None:
     assert find_layer(cifar_cnn(2)) == "relu6"
     assert find_layer(omniglot_cnn(2, 5)) == "conv4"  # no ReLU behind it

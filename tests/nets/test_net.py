@@ -193,12 +193,6 @@ def test_first_weights_have_pytorchs_ranges() -> None:
 # ---------------------------------------------------------------------- what is refused
 
 
-def test_batchnorm_is_refused() -> None:
-    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten())
-    with pytest.raises(ConfigError, match="GroupNorm"):
-        Net(backbone, (1, 8, 8), (2,))
-
-
 def test_groupnorm_is_understood() -> None:
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten())
     net = Net(backbone, (1, 8, 8), (2,), learners=2, dtype=torch.float64)

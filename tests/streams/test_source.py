@@ -154,7 +154,9 @@ def test_drawn_tests_cover_everything_once(seed: int, by_origin: bool, validatio
 
 
 def test_a_ragged_pool_needs_a_view_and_sane_tables() -> None:
-    source = make_source([2])
+    source = with_fields(
+        make_source([2]), images=torch.zeros(12, 3, 1, 1, dtype=torch.uint8), mean=(0.5,) * 3, std=(0.5,) * 3
+    )
     count = len(source.labels)
     sizes = torch.arange(count) % 3 + 1
     starts = (sizes * sizes).cumsum(0) - sizes * sizes
@@ -187,10 +189,10 @@ def test_a_validation_share_that_leaves_nothing_is_refused() -> None:
         make_source([2] * 3).stream(0, validation=0.01)
 
 
-def test_images_that_are_not_bytes_or_differ_in_number_are_refused() -> None:
+def test_samples_of_another_kind_or_number_are_refused() -> None:
     good = make_source([2])
     fields = {name: getattr(good, name) for name in good.__dataclass_fields__}
-    for change in ({"images": good.images.float()}, {"labels": good.labels[1:]}, {"test": good.test[1:]}):
+    for change in ({"images": good.images.double()}, {"labels": good.labels[1:]}, {"test": good.test[1:]}):
         with pytest.raises(DataError, match="made"):
             Source(**(fields | change))
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
 from kenyon.importance import fisher_published
 from kenyon.methods import METHODS
 from kenyon.nets import Net
@@ -18,6 +19,7 @@ from kenyon.nets.frame import frame_of
 from kenyon.nets.tiled import Tiled, plan_stages
 from kenyon.random import Purpose
 from kenyon.streams.source import Group, Source
+from kenyon.streams.views import CentreCrop
 from kenyon.train import Trainer, Training
 from kenyon.train.fleet import Fleet
 from tests.nets import emulation
@@ -143,7 +145,7 @@ def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
     plain, framed = (
         Fleet(streams, torch.device("cpu"), 4, frame=f) for f in (None, frame_of(12, [(0, True), (0, False)]))
     )
-    pool, image = framed.pools[0], streams[0].pool[3]
+    pool, image = framed.inputs.pools[0], streams[0].pool[3]
     assert isinstance(pool, Tensor) and isinstance(image, Tensor)
     assert pool.shape[1:] == (16, 16, 4)
     assert torch.equal(pool[3, 1:13, 1:13, 0], image[0])
@@ -152,3 +154,10 @@ def test_images_lie_in_their_frame_and_are_seen_without_it() -> None:
     one, other = (fleet.images(0, index) for fleet in (plain, framed))
     assert isinstance(one, Tensor) and isinstance(other, Tensor)
     assert torch.equal(one, other)
+
+
+def test_samples_that_are_not_seen_in_their_pool_are_refused() -> None:
+    there = trainer(together=True)
+    stream = replace(there.streams[0], testing=CentreCrop(8))
+    with pytest.raises(ConfigError, match=r"in_place=stream\.in_place"):
+        Trainer(there.net, [stream], there.method, there.training)

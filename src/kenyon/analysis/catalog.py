@@ -20,7 +20,7 @@ from kenyon.analysis.model import Model
 from kenyon.analysis.overlay import as_text, picture
 from kenyon.analysis.pertask import per_task
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.benchmarks import find_benchmark, make
 from kenyon.experiments.results import Result, Run
 from kenyon.methods import find_method
 from kenyon.metrics import average_accuracy
@@ -117,10 +117,9 @@ def _common_features(result: Result) -> str | None:
 
 
 def _convolutions(result: Result) -> str | None:
-    with torch.device("meta"):
-        backbone = find_benchmark(result.benchmark).backbone(2, 1)
+    bench = find_benchmark(result.benchmark)
     try:
-        find_layer(backbone)
+        find_layer(make(bench.backbone, bench.width, 1, "drawn")["backbone"])
     except ConfigError:
         return "its network has no convolution"
     return None

@@ -22,6 +22,8 @@ from kenyon.analysis.model import Model
 from kenyon.errors import ConfigError, unknown
 from kenyon.metrics import Array
 from kenyon.nets.net import GATE_SLOPE
+from kenyon.streams.pool import holds_images
+from kenyon.streams.task import Stream
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,7 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
     assert isinstance(images, Tensor)
     images = images[:, : model.stream.input_shape[0]].float().contiguous()  # without empty channels
     own, logits = class_maps(model, images, task, layer, labels if s.target == "label" else None)
-    mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (model.stream.mean, model.stream.std))
-    pixels = ((images * std + mean).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+    pixels = (_shown(images, model.stream).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
     names = chosen.classes
     return GradCam(
         layer,
@@ -79,6 +80,18 @@ def grad_cam(model: Model, settings: GradCamSettings | None = None) -> GradCam:
         [names[c] for c in labels.tolist()],
         [names[c] for c in logits.argmax(-1).tolist()],
     )
+
+
+def _shown(images: Tensor, stream: Stream) -> Tensor:
+    """Images as they were before they were normalised, from 0 to 1. Values that are no pixels are stretched, each
+    sample from its smallest to its largest; channels that are no colours are shown as their mean.
+    """
+    if holds_images(stream.pool):
+        mean, std = (torch.tensor(v, device=images.device).view(-1, 1, 1) for v in (stream.mean, stream.std))
+        return images * std + mean
+    maps = images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)
+    low, high = maps.amin((1, 2, 3), keepdim=True), maps.amax((1, 2, 3), keepdim=True)
+    return (maps - low) / (high - low).clamp(min=1e-12)
 
 
 def find_layer(backbone: nn.Module, name: str = "") -> str:
@@ -112,18 +125,19 @@ def class_maps(model: Model, images: Tensor, task: int, layer: str, target: Tens
     Learner by learner in float32 through the backbone as it is written, however the network is executed otherwise.
     """
     net, leaves, logits = model.net, [], []
+    head = net.head_of(task)
     for row in model.rows[model.rows_for(task)]:
         views = net.layout.views(row)
         seen = []
         for k in range(net.learners):
-            params = {name: views[name][k] for name in net.backbone_names}
+            params = net.of_learner(views, k, head)
             feature, leaf = _through(net.backbone, params, images, layer)
             if net.gate:
-                feature = feature * torch.sigmoid(GATE_SLOPE * views["gate"][k, task])
+                feature = feature * torch.sigmoid(GATE_SLOPE * views["gate"][k, head])
             seen.append(feature)
             leaves.append(leaf)
-        count = net.class_counts[task]
-        weight, bias = views["head.weight"][task, :count], views["head.bias"][task, :count]
+        count = net.class_counts[head]
+        weight, bias = views["head.weight"][head, :count], views["head.bias"][head, :count]
         logits.append(torch.stack(seen).sum(0) @ weight.T + bias)
     each = torch.stack(logits)  # (M, B, C)
     together = each[0] if len(each) == 1 else each.softmax(-1).mean(0).log()

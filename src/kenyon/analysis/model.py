@@ -160,8 +160,9 @@ class Model:
         mask[:, : self.net.layout.protected] = True
         for name in ("head.weight", "head.bias"):
             head = self.net.layout.view(mask, name)  # (M, T, C, ...)
-            for task, count in enumerate(self.net.class_counts):
-                head[self.rows_for(task), task, :count] = True
+            for task in self.tasks:
+                place = self.net.head_of(task)
+                head[self.rows_for(task), place, : self.net.class_counts[place]] = True
         return mask
 
     def initial(self) -> Tensor:

@@ -46,7 +46,7 @@ class Probe:
         """What each row (n, P) says of the true class of every sample of a task: (n, N). As many rows as the probe
         has, or fewer."""
         labels = getattr(self.fleet.streams[0].tasks[task], part).labels.to(self.net.device)
-        head = torch.tensor([task], device=self.net.device)
+        head = self.net.heads_of([task])
         found = torch.zeros(self.rows, len(labels), device=self.net.device)
 
         def see(run: Runs, some: slice, rows: Tensor, images: Tensor | Pictures) -> None:
@@ -61,10 +61,11 @@ class Probe:
     def features(self, theta: Tensor, part: str, task: int) -> Tensor:
         """The sum of the learners' vectors for every sample of a task, without gates what heads see: (n, N, F)."""
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
+        head = self.net.heads_of([task])
         found = torch.zeros(self.rows, size, self.net.features, device=self.net.device)
 
         def see(run: Runs, some: slice, rows: Tensor, images: Tensor | Pictures) -> None:
-            seen = self.net.vectors(rows, images).sum(-3)
+            seen = self.net.vectors(rows, images, head).sum(-3)
             found[run, some] = seen[..., : found[:, some].shape[1], :].to(found.dtype)
 
         self._walk(theta, part, task, see)

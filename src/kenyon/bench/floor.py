@@ -64,7 +64,7 @@ class Work:
     width: int  # bytes of an activation
 
     @classmethod
-    def of(cls, backbone: nn.Module, shape: tuple[int, int, int], classes: int, learners: int, width: int) -> Work:
+    def of(cls, backbone: nn.Module, shape: tuple[int, ...], classes: int, learners: int, width: int) -> Work:
         """`backbone` is one learner; one sample is sent through it to see the shapes."""
         layers: list[Layer] = []
 

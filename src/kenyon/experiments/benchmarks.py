@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
-from kenyon.nets import Backbone, Net, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets import Backbone, Net, Start, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.nets.fresh import seeded
+from kenyon.nets.parts import has_constants
 from kenyon.streams import SourceSpec, find_source, register
-from kenyon.streams.catalog import Loader
+from kenyon.streams.catalog import Loader, register_read
 from kenyon.train.regime import Training
 from kenyon.user_files import import_file
 
@@ -30,13 +34,14 @@ class Benchmark:
     training: Training
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
     widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
+    start: Start = "drawn"  # or from the weights that the backbone comes with
 
     @property
     def source(self) -> SourceSpec:
         return find_source(self.name)
 
     def parameters(self, width: int, learners: int) -> int:
-        return _parameters(self.backbone, width, learners, self.source.shape, self.source.class_counts)
+        return _parameters(self.backbone, width, learners, self.start, self.source)
 
     def width_for(self, learners: int) -> int:
         """The width at which so many learners have most nearly as many parameters as the single one.
@@ -56,13 +61,45 @@ def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> i
     return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
+def make(backbone: Backbone, width: int, learners: int, start: Start) -> dict[str, Any]:
+    """What a backbone gives to `Net`: its module, the start, and a function that draws it anew.
+
+    The module is without storage where it can be, since every run draws weights of its own and a large network takes
+    long to draw; it has its values where they are wanted, or constants that come with them.
+    """
+    draw = partial(backbone, width, learners)
+    try:
+        module = _without_storage(draw) if start == "drawn" else None
+        module = seeded(draw, 0) if module is None else module
+    except (RuntimeError, ValueError, TypeError, AssertionError, ArithmeticError) as error:
+        raise ConfigError(
+            f"The backbone cannot be built with width {width} for {learners} learners: {error}. Give one that it can "
+            "have: widths={learners: width} in the benchmark, or --set width=..."
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"The backbone's function must give an nn.Module, not {type(module).__name__}.")
+    return {"backbone": module, "start": start, "draw": draw}
+
+
+def _without_storage(draw: Callable[[], nn.Module]) -> nn.Module | None:
+    try:
+        with torch.device("meta"):
+            module = draw()
+    except (RuntimeError, NotImplementedError):
+        return None  # some constructors look at numbers
+    return module if not isinstance(module, nn.Module) or not has_constants(module) else None
+
+
 @cache
-def _parameters(
-    backbone: Backbone, width: int, learners: int, shape: tuple[int, int, int], counts: tuple[int, ...]
-) -> int:
-    with torch.device("meta"):  # a large network takes long to draw
-        module = backbone(width, learners)
-    return Net(module, shape, counts, learners=learners).parameter_count
+def _parameters(backbone: Backbone, width: int, learners: int, start: Start, source: SourceSpec) -> int:
+    return Net(
+        **make(backbone, width, learners, start),
+        input_shape=source.shape,
+        class_counts=source.class_counts,
+        input_dtype=source.dtype,
+        shared_head=source.heads == "shared",
+        learners=learners,
+    ).parameter_count
 
 
 LARGE_IMAGES = Training(
@@ -118,24 +155,39 @@ BENCHMARKS: dict[str, Benchmark] = {
 
 def benchmark(
     *,
-    class_counts: tuple[int, ...],
-    shape: tuple[int, int, int],
     backbone: Backbone,
     width: int,
+    class_counts: tuple[int, ...] | None = None,
+    shape: tuple[int, ...] | None = None,
     training: Training | None = None,
     hyperparameters: Mapping[str, Mapping[str, Any]] | None = None,
+    widths: Mapping[int, int] | None = None,
+    start: Start = "drawn",
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
     """Make a benchmark of a function that reads a source: all a user's own file needs.
 
-    `kenyon run my_stream.py` then runs it. Methods without hyper-parameters here take theirs from `--set`. `whole`:
-    the classes of a task belong together, and `kenyon search` does not deal them out anew.
+    `kenyon run my_stream.py` then runs it. Without `class_counts` (of each task) and `shape` (of a sample) the source
+    is read at once, and asked. Methods without hyper-parameters here take theirs from `--set`. `widths`: that of so
+    many learners, where it is not to be the one with as many parameters as a single learner has. `start`: see `Net`.
+    `whole`: the classes of a task belong together, and `kenyon search` does not deal them out anew.
     """
+    try:
+        inspect.signature(backbone).bind(width, 1)
+    except TypeError:
+        raise ConfigError(
+            "A benchmark's backbone is a function of a width and the number of learners that gives an nn.Module: "
+            "def backbone(width, learners)."
+        ) from None
 
     def add(load: Loader) -> Loader:
-        register(class_counts=class_counts, shape=shape, whole=whole)(load)
+        if class_counts is None or shape is None:
+            register_read(load, whole=whole)
+        else:
+            register(class_counts=class_counts, shape=shape, whole=whole)(load)
         name = load.__name__.replace("_", "-")
-        BENCHMARKS[name] = Benchmark(name, backbone, width, training or Training(), hyperparameters or {})
+        regime, hyper = training or Training(), hyperparameters or {}
+        BENCHMARKS[name] = Benchmark(name, backbone, width, regime, hyper, widths or {}, start)
         return load
 
     return add

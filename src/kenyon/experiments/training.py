@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.benchmarks import find_benchmark, make
 from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.harvest import origin_of, runs_of
@@ -58,15 +58,15 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
     # Of independent learners, and of one a task, each is a network of its own, narrow like one of so many learners.
     beside = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
-
-    with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
-        backbone = bench.backbone(arch.width, beside)
+    made = make(bench.backbone, arch.width, beside, bench.start)
 
     def net(learned: dict[str, tuple[int, ...]]) -> Net:
         return Net(
-            backbone,
-            stream.input_shape,
-            stream.class_counts,
+            **made,
+            input_shape=stream.input_shape,
+            class_counts=stream.class_counts,
+            input_dtype=stream.input_dtype,
+            shared_head=stream.heads == "shared",
             learners=1 if method.apart else arch.learners,
             diversity=arch.diversity,
             gate=arch.gate,
@@ -74,11 +74,10 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             active_column=method.active_column,
             device=device,
             dtype=dtype,
-            in_place=stream.augmentation is None and stream.testing is None,
+            in_place=stream.in_place,
         )
 
-    bare = net({})
-    return net({name: shape for p in method.penalties for name, shape in p.learned(bare).items()})
+    return net(method.learned(net({})))
 
 
 def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:

@@ -31,7 +31,7 @@ def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
         views = trainer.discrete.weights(number)
     elif M > 1:
         rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
-        views = {name: row if name.startswith("head.") else row.squeeze(1) for name, row in rows.items()}
+        views = {name: row if name in trainer.net.per_head else row.squeeze(1) for name, row in rows.items()}
     else:
         views = trainer.net.layout.views(trainer.theta[number])
     # One entry only: the format keeps several in no certain order, and equal weights shall be equal files.
@@ -79,23 +79,24 @@ def _owner(head: Any) -> str:
 def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor:
     """The rows (M, P) of a run's networks: one, or as many as learn independently or for a task each."""
     tensors, path = weights.tensors, weights.path
-    M = learners if method.apart else len(net.class_counts) if method.schedule == "discrete" else 1
+    M = learners if method.apart else net.tasks if method.schedule == "discrete" else 1
     rows = torch.zeros(M, net.layout.size)
     if set(tensors) != set(net.layout.segments):
         differ = ", ".join(sorted(set(tensors) ^ set(net.layout.segments)))
         raise ResultsError(f"{path} does not hold the weights of this network: {differ} is in one only.")
     own = torch.arange(M)
+    head = net.heads_of(range(M)).cpu()
     for name, saved in tensors.items():
         view = net.layout.view(rows, name)
-        discrete_head = method.schedule == "discrete" and name.startswith("head.")
-        size = view[own, own].numel() if discrete_head else view.numel()
+        discrete_head = method.schedule == "discrete" and name in net.per_head
+        size = view[own, head].numel() if discrete_head else view.numel()
         if saved.numel() != size:
             raise ResultsError(
                 f"{path}: {name} has the shape {tuple(saved.shape)}, not one for {tuple(view.shape)}. "
                 "It belongs to another network."
             )
         if discrete_head:
-            view[own, own] = saved.float()
+            view[own, head] = saved.float().view(view[own, head].shape)
         else:
             view.copy_(saved.view(view.shape))
     return rows.to(net.device)

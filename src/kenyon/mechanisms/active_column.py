@@ -33,4 +33,5 @@ class _Column(Hooks):
     def begin_task(self) -> None:
         work, columns = self.work, self.work.net.columns
         assert columns is not None
-        columns.begin(work.theta, work.seeds, work.task, work.net.class_counts[work.task], anew=self.reinit)
+        classes = work.net.class_counts[work.net.head_of(work.task)]
+        columns.begin(work.theta, work.seeds, work.task, classes, anew=self.reinit)

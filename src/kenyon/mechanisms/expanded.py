@@ -51,5 +51,9 @@ class _Expanded(Hooks):
     def _expanded_step(self) -> None:
         self.work.plain_step(self.theta, self.optimiser)
 
+    def finish_task(self) -> None:
+        net = self.work.net
+        net.statistics.hand_on(net.layout, self.theta, net.head_of(self.work.task))
+
     def rate_dropped(self, runs: Tensor) -> None:
         self.optimiser.restart(runs)

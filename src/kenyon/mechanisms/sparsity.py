@@ -66,6 +66,11 @@ def shrunk(groups: Tensor, home: Tensor, distance: Tensor) -> Tensor:
 
 class _Sparsity(Hooks):
     def __init__(self, work: Work, settings: GroupSparsity) -> None:
+        if work.net.shared:
+            raise ConfigError(
+                "AGS-CL cuts a task's head off from nodes that the task does not need, and these tasks share a head. "
+                "Choose another method."
+            )
         self.work, self.nodes = work, Nodes(work.net)
         R, theta = len(work.theta), work.theta
         self.importance = theta.new_zeros(R, self.nodes.count)  # (R, N) Omega

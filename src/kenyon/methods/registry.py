@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.hooks import Mechanism
@@ -23,6 +23,9 @@ from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.tracked import Importance
 from kenyon.user_files import import_file
+
+if TYPE_CHECKING:
+    from kenyon.nets import Net
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,10 @@ class Method:
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
         return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
+
+    def learned(self, bare: Net) -> dict[str, tuple[int, ...]]:
+        """What its penalties learn beside the weights of a network, and in which shapes: for `Net(learned=...)`."""
+        return {name: shape for penalty in self.penalties for name, shape in penalty.learned(bare).items()}
 
     @cached_property  # every step asks
     def parameter_penalties(self) -> tuple[ParameterPenalty, ...]:

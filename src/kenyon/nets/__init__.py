@@ -11,6 +11,7 @@ from kenyon.nets.backbones import (
     small_games_mlp,
 )
 from kenyon.nets.cuda.interface import Pictures
+from kenyon.nets.fresh import Start
 from kenyon.nets.layout import Layout
 from kenyon.nets.net import Diversity, Net, Outputs
 
@@ -21,6 +22,7 @@ __all__ = [
     "Net",
     "Outputs",
     "Pictures",
+    "Start",
     "alexnet",
     "atari_cnn",
     "cifar_cnn",

@@ -41,9 +41,11 @@ FIRST_SCALE = 0.1  # what the numbers a are drawn below
 HEAD = ("active.head.weight", "active.head.bias")
 
 
-def column_shapes(backbone: nn.Module, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+def column_shapes(
+    backbone: nn.Module, shape: tuple[int, ...], features: int, classes: int
+) -> dict[str, tuple[int, ...]]:
     """Everything that an active column adds to a run's row; all but the head with a leading learner axis of one."""
-    if not known_layers(backbone):
+    if not known_layers(backbone, shape):
         raise ConfigError(
             "An active column needs a backbone whose layers it knows: an nn.Sequential of convolutions, dense "
             "layers, pooling, nonlinearities and nn.Dropout."
@@ -51,20 +53,19 @@ def column_shapes(backbone: nn.Module, features: int, classes: int) -> dict[str,
     weights = {name: (1, *p.shape) for name, p in backbone.named_parameters()}
     lateral: dict[str, tuple[int, ...]] = {}
     for name in adapted(backbone):
-        shape = weights[f"{name}.weight"]
-        units = shape[1]
+        units = weights[f"{name}.weight"][1]
         lateral |= {
-            f"{name}.V": shape,
+            f"{name}.V": weights[f"{name}.weight"],
             f"{name}.c": (1, units),
             f"{name}.U": (1, units, units),
             f"{name}.a": (1, units),
         }
     return {
-        **{f"active.{name}": shape for name, shape in weights.items()},
+        **{f"active.{name}": size for name, size in weights.items()},
         HEAD[0]: (classes, features),
         HEAD[1]: (classes,),
-        **{f"lateral.{name}": shape for name, shape in lateral.items()},
-        **{f"seen.{name}": shape for name, shape in weights.items()},
+        **{f"lateral.{name}": size for name, size in lateral.items()},
+        **{f"seen.{name}": size for name, size in weights.items()},
     }
 
 
@@ -97,6 +98,9 @@ class Columns(Sequential):
         self.first_seen = min((layout.segments[name].start for name in self._still), default=0)
         weighty = [place for place, step in enumerate(self.steps) if isinstance(step.layer, (nn.Conv2d, nn.Linear))]
         self.last = weighty[-1] if weighty else 0  # behind its input the knowledge base is of no use
+        flattening = (place for place, step in enumerate(self.steps) if isinstance(step.layer, nn.Flatten))
+        # Where samples become vectors; -1: they are
+        self.flattens = -1 if len(shape) == 1 else next(flattening, len(self.steps))
 
     @property
     def size(self) -> int:
@@ -142,7 +146,7 @@ class Columns(Sequential):
     def logits(
         self, row: Rows, images: Tensor, noise: Tensor | Noise | None = None, seen: list[Tensor] | None = None
     ) -> Tensor:
-        """What the column says of images of the task at hand: of one run, row (P,) and images (B, C, H, W) -> (B, C);
+        """What the column says of images of the task at hand: of one run, row (P,) and samples (B, *shape) -> (B, C);
         of all runs of a small dense network, or on a GPU, likewise with a leading run axis. `seen`: the maps of the
         knowledge base that it sees, where somebody has them (see `Aligned.features`).
         """
@@ -166,7 +170,7 @@ class Columns(Sequential):
         noise: Tensor | Noise | None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        if images.ndim == 4:  # one run
+        if head[1].ndim == 1:  # one run
             mine = noise.unsqueeze(0) if isinstance(noise, Tensor) else noise
             views, head = {n: v.unsqueeze(0) for n, v in views.items()}, [part.unsqueeze(0) for part in head]
             return self._on_gpu(aligned, views, head, images.unsqueeze(0), mine).squeeze(0)
@@ -203,12 +207,13 @@ class Columns(Sequential):
             keep = [*kept_of_all(self.sites, 1, noise, B, images.dtype)]
         trained = {name: views[name].squeeze(1) for name in self.trained}
         seen = {name: views[f"seen.{name}"].squeeze(1) for name in self.names}
-        return self._column(trained, seen, images.flatten(0, 1), keep, runs=R)
+        x = images if self.flattens < 0 else images.flatten(0, 1)
+        return self._column(trained, seen, x, keep, runs=R)
 
     def _column(self, mine: Params, seen: Params, x: Tensor, keep: list[Tensor | None], runs: int = 0) -> Tensor:
         """x goes up the active column, z up the knowledge base.
 
-        Of all `runs`, activations are (R * B, C, H, W) up to the flattening and (R, B, F) behind it.
+        Of all `runs`, activations are (R * B, *shape) up to the flattening and (R, B, F) behind it.
         """
         z = x
         for place, step in enumerate(self.steps):
@@ -228,10 +233,18 @@ class Columns(Sequential):
                 factor = keep[step.number]
                 x = x if factor is None else x * factor
             else:
-                same, x = x is z, _plain(layer, x, runs)
+                same, x = x is z, self._plain(place, x, runs)
                 if place < self.last:
-                    z = x if same else _plain(layer, z, runs)
+                    z = x if same else self._plain(place, z, runs)
         return x
+
+    def _plain(self, place: int, x: Tensor, runs: int) -> Tensor:
+        """A layer without parameters."""
+        layer = self.steps[place].layer
+        if runs and isinstance(layer, nn.Flatten):
+            return x.flatten(1).unflatten(0, (runs, -1)) if place == self.flattens else x
+        out: Tensor = layer(x)
+        return out
 
 
 def _layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -246,14 +259,6 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     turned = weight.transpose(1, 2)
     return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
-
-
-def _plain(layer: nn.Module, x: Tensor, runs: int) -> Tensor:
-    """A layer without parameters."""
-    if runs and isinstance(layer, nn.Flatten):
-        return x.flatten(1).unflatten(0, (runs, -1)) if x.ndim > 3 else x
-    out: Tensor = layer(x)
-    return out
 
 
 def _with_bias(layer: nn.Module) -> nn.Module:

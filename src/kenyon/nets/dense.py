@@ -24,27 +24,30 @@ LARGEST = 1_000_000  # weights of a run; beyond, its learners and samples had be
 
 def dense(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> Dense | None:
     """None where the backbone or the device is not one for it."""
-    if device.type != "cpu" or not known_layers(backbone):
+    if device.type != "cpu" or not known_layers(backbone, shape):
         return None
     assert isinstance(backbone, nn.Sequential)
     shapes = [layer for layer in backbone if isinstance(layer, (nn.Conv2d, nn.Linear, nn.Flatten))]
     weights = sum(p.numel() for p in backbone.parameters()) * learners
-    if weights > LARGEST or not shapes or not isinstance(shapes[0], nn.Flatten):
+    if weights > LARGEST or not shapes or not (len(shape) == 1 or isinstance(shapes[0], nn.Flatten)):
         return None
     return Dense(backbone, shape, learners)
 
 
 class Dense(Stacked):
     def all_runs(self, params: Params, images: Tensor, noise: Noise | None) -> Tensor:
-        """Parameters (R, K, ...), images (R, B, C, H, W) -> features (R, K, B, F)."""
+        """Parameters (R, K, ...), samples (R, B, *shape) -> features (R, K, B, F)."""
         R, B = images.shape[:2]
         keep = None if noise is None else kept_of_all(self.sites, self.learners, noise, B, images.dtype)
-        x = images.flatten(0, 1)  # (R * B, C, H, W) up to the flattening, then (R * K, B, F)
+        x = images.flatten(0, 1)  # (R * B, *shape) while all learners see the same, then (R * K, B, F)
+        shared = True
         for step in self.steps:
+            if shared and isinstance(step.layer, (nn.Flatten, nn.Linear)):
+                x = x.flatten(1).view(R, 1, B, -1).expand(R, self.learners, B, -1).flatten(0, 1)
+                shared = False
             if isinstance(step.layer, nn.Flatten):
-                if x.ndim > 3:
-                    x = x.flatten(1).view(R, 1, B, -1).expand(R, self.learners, B, -1).flatten(0, 1)
-            elif isinstance(step.layer, nn.Linear):
+                continue  # nothing is left to flatten
+            if isinstance(step.layer, nn.Linear):
                 w, bias = params[f"{step.name}.weight"].flatten(0, 1), params.get(f"{step.name}.bias")
                 wt = w.transpose(1, 2)
                 x = torch.bmm(x, wt) if bias is None else torch.baddbmm(bias.flatten(0, 1).unsqueeze(1), x, wt)

@@ -6,8 +6,8 @@
     dense    all runs at once, for small dense networks on a CPU: see `dense`
     tiled    all runs at once by our own kernels, for the networks and GPUs that it knows: see `tiled`
 
-Each of the first three maps (parameters of one run with a leading learner axis, images (B, C, H, W), noise) to
-features (K, B, F), in the type of the images.
+Each of the first three maps (parameters of one run with a leading learner axis, samples (B, *shape), noise) to
+features (K, B, F), in the type of the parameters.
 `noise` holds the random bytes of this run and step for dropout; None means evaluation.
 """
 
@@ -50,7 +50,7 @@ class Execution(Protocol):
 
 
 def choose_execution(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> Execution:
-    if not known_layers(backbone):
+    if not known_layers(backbone, shape):
         return General(backbone, learners)
     assert isinstance(backbone, nn.Sequential)
     if device.type == "cpu":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.parts import Parts, rebuilt
 
 M = TypeVar("M", bound=nn.Module)
+Start = Literal["drawn", "given"]
 
 
 def seeded(build: Callable[[], M], seed_key: int) -> M:
@@ -25,22 +26,75 @@ def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
     """The parameters of a module by name, drawn anew by its layers' own reset_parameters()."""
 
     def build() -> nn.Module:
-        module = copy.deepcopy(template).to_empty(device="cpu")
-        for part in module.modules():
-            reset = getattr(part, "reset_parameters", None)
-            if callable(reset):
+        module = rebuilt(template, lambda _, t: torch.zeros_like(t, device="cpu"))
+        for part in _inside_out(module):
+            if (reset := _reset(part)) is not None:
                 reset()
         return module
 
     return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
 
 
+class FirstWeights:
+    """Those of every learner: drawn from its key, or the same for all where they are given."""
+
+    def __init__(self, parts: Parts, start: Start, draw: Callable[[], nn.Module] | None) -> None:
+        if start not in get_args(Start):
+            raise ConfigError(f"start must be drawn or given, not '{start}'.")
+        self.template, self.draw = parts.template, draw
+        self.shapes = {name: value.shape for name, value in parts.trained.items()}
+        self.given: dict[str, Tensor] | None = None
+        if start == "given":
+            lost = next((name for name, value in parts.trained.items() if value.is_meta), None)
+            if lost is not None:
+                raise ConfigError(
+                    f"The backbone's {lost} has no value to start from. Build the module on a real device."
+                )
+            self.given = {name: value.cpu().clone() for name, value in parts.trained.items()}
+        elif draw is None:
+            check_drawable(self.template)
+
+    def __call__(self, seed_key: int) -> dict[str, Tensor]:
+        return self.drawn(seed_key) if self.given is None else self.given
+
+    def drawn(self, seed_key: int) -> dict[str, Tensor]:
+        if self.draw is None:
+            found = fresh(self.template, seed_key)
+        else:
+            found = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
+        if any(name not in found or found[name].shape != shape for name, shape in self.shapes.items()):
+            raise ConfigError("The function that draws the backbone anew must give one with the same parameters.")
+        return {name: found[name] for name in self.shapes}
+
+
 def check_drawable(backbone: nn.Module) -> None:
     """Every learner's first weights are drawn anew, by the layers' own reset_parameters()."""
     for place, part in backbone.named_modules():
-        names = [f"{place}.{name}".lstrip(".") for name, _ in part.named_parameters(recurse=False)]
-        if names and not callable(getattr(part, "reset_parameters", None)):
+        names = [n for n, p in part.named_parameters(recurse=False) if p.requires_grad]
+        if names and _reset(part) is None:
             raise ConfigError(
-                f"The backbone's {names[0]} belongs to {type(part).__name__}, which has no reset_parameters(): it "
-                "cannot be drawn anew for each learner and seed. Give the module such a method."
+                f"The backbone's {f'{place}.{names[0]}'.lstrip('.')} belongs to {type(part).__name__}, which has no "
+                "reset_parameters(): it cannot be drawn anew for each learner and seed. Give the module such a "
+                "method, give a function that builds the backbone (draw=...), or let every learner start from the "
+                "weights as they are (start='given')."
             )
+
+
+def _inside_out(module: nn.Module) -> Iterator[nn.Module]:
+    """Modules after those that they contain, once each: as constructors draw them."""
+    yield from dict.fromkeys(_walk(module))
+
+
+def _walk(module: nn.Module) -> Iterator[nn.Module]:
+    for child in module.children():
+        yield from _walk(child)
+    yield module
+
+
+def _reset(part: nn.Module) -> Callable[[], None] | None:
+    """Attention has its own under another name."""
+    for name in ("reset_parameters", "_reset_parameters"):
+        reset = getattr(part, name, None)
+        if callable(reset):
+            return reset
+    return None

@@ -1,14 +1,13 @@
-"""R runs x K learners of a backbone, with one shared head per task. K = 1 is the ordinary network.
+"""R runs x K learners of a backbone, with a head per task that the learners share. K = 1 is the ordinary network.
 
-A learner i maps an image to its output vector f_i. The head of task t sees the sum of the learners' vectors;
+A learner i maps a sample to its output vector f_i. The head of task t sees the sum of the learners' vectors;
 a learner's own prediction is the same head applied to its own vector (Methods, Multiple Parallel Continual
 Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
@@ -24,9 +23,12 @@ from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
-from kenyon.nets.fresh import check_drawable, fresh, seeded
+from kenyon.nets.fresh import FirstWeights, Start, seeded
+from kenyon.nets.general import General
 from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
+from kenyon.nets.statistics import Statistics
 from kenyon.nets.tiled import Tiled, tiled
 from kenyon.random import Noise, Purpose, key, normal
 
@@ -42,6 +44,8 @@ class Outputs:
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
     values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
+    # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
+    statistics: dict[str, Tensor] | None = None
 
 
 class Net:
@@ -50,21 +54,31 @@ class Net:
     def __init__(
         self,
         backbone: nn.Module,
-        input_shape: tuple[int, int, int],
+        input_shape: tuple[int, ...],
         class_counts: Sequence[int],
         *,
+        input_dtype: torch.dtype = torch.float32,
         learners: int = 1,
         diversity: Diversity = "high",
         gate: bool = False,
         learned: Mapping[str, tuple[int, ...]] | None = None,
         active_column: bool = False,
         values: bool = False,
+        shared_head: bool = False,
+        start: Start = "drawn",
+        draw: Callable[[], nn.Module] | None = None,
         device: torch.device | str = "cpu",
         dtype: torch.dtype | None = None,
         in_place: bool = True,
     ) -> None:
-        """`in_place`: whether images are seen as they lie in their pool, so that kernels may read them there;
-        `values`: every task has a second head of one number, beside the one that chooses.
+        """`input_dtype`: float32, or int64 where samples are tokens; `in_place`: whether samples are images, seen as
+        they lie in their pool, so that kernels may read them there; `values`: every task has a second head of one
+        number, beside the one that chooses; `shared_head`: one head serves all tasks, which then have the same
+        classes, instead of one for each. `class_counts` are those of the tasks.
+
+        `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
+        backbone (heads are drawn). `draw` gives the module anew; without it, its layers draw theirs by
+        reset_parameters().
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -74,33 +88,54 @@ class Net:
             raise ConfigError("A network with an active column has one learner and no task gates.")
         self.device = torch.device(device)
         # A template without storage: every learner's weights live in the fleet's flat rows.
-        template = copy.deepcopy(backbone).to("meta")
-        self.backbone = _without_dropout(template) if diversity == "low" else template
-        check_drawable(self.backbone)
+        parts = take_apart(backbone)
+        self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
+        self.first_weights = FirstWeights(parts, start, draw)
         self.learners, self.diversity, self.gate = learners, diversity, gate
-        self.class_counts = tuple(class_counts)
-        self.features = _feature_count(self.backbone, input_shape)
+        self.tasks, self.shared = len(class_counts), shared_head
+        if self.shared and len(set(class_counts)) > 1:
+            raise ConfigError(f"Tasks that share a head need the same classes, not {tuple(class_counts)} of them.")
+        self.class_counts = tuple(class_counts[:1] if self.shared else class_counts)  # of every head
+        self.input_shape = tuple(input_shape)
+        self.features = feature_count(parts, self.input_shape, input_dtype)
         self.learned = dict(learned or {})
         # Learners compute in `dtype`; parameters, heads and losses stay in float32.
-        self.dtype = dtype or (torch.bfloat16 if self.device.type == "cuda" else torch.float32)
+        half = self.device.type == "cuda" and not parts.statistics
+        self.dtype = dtype or (torch.bfloat16 if half else torch.float32)
+        if parts.statistics and self.dtype not in (torch.float32, torch.float64):
+            raise ConfigError(
+                "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
+            )
 
         T, C = len(self.class_counts), max(self.class_counts)
-        self.backbone_names = tuple(name for name, _ in self.backbone.named_parameters())
-        protected = {n: (learners, *p.shape) for n, p in self.backbone.named_parameters()}
+        self.backbone_names = tuple(parts.trained)
+        protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
         if gate:
             protected["gate"] = (learners, T)
-        heads = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
+        ends = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
         if values:
-            heads |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
-        self.head_names, self.values = tuple(heads), values
+            ends |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
+        self.head_names, self.values = tuple(ends), values
+        self.statistics = Statistics(parts.statistics, given=start == "given")
+        seen = self.statistics.shapes(T, learners)
+        self.per_head = frozenset({*ends, *seen})  # what has a leading head axis
         # What `forward` looks at of a row.
-        self._used = frozenset({*protected, *heads})
-        column = column_shapes(self.backbone, self.features, C) if active_column else {}
-        self.layout = Layout(protected, {**heads, **column, **self.learned})
+        self._used = frozenset({*protected, *ends, *seen})
+        column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
+        free = {**ends, **column, **self.learned, **({"gate": ()} if gate else {})}
+        if taken := next((name for name in (*parts.trained, *seen) if name in free), None):
+            raise ConfigError(
+                f"The backbone's {taken} has a name that Kenyon gives itself. Rename that part of the module, or put "
+                "the module into another one."
+            )
+        self.layout = Layout(protected, {**ends, **seen, **column, **self.learned})
         place = (self.layout, learners, self.device, self.dtype)
-        fast = tiled(self.backbone, input_shape, *place) if in_place else None
-        small = dense(self.backbone, input_shape, learners, self.device)
-        self.execute = fast or small or choose_execution(self.backbone, input_shape, learners, self.device)
+        fast = tiled(self.backbone, self.input_shape, *place) if in_place else None
+        small = dense(self.backbone, self.input_shape, learners, self.device)
+        self.execute = fast or small or choose_execution(self.backbone, self.input_shape, learners, self.device)
+        if isinstance(self.execute, General):
+            constants = {n: _cast(value.to(self.device), self.dtype) for n, value in parts.constants.items()}
+            self.execute = General(self.backbone, learners, constants, self.features)
         self._absent: Tensor | None = None  # (T, C) True where a head has no such class
         if len(set(self.class_counts)) > 1:
             counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
@@ -108,7 +143,7 @@ class Net:
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
-            self.columns = Columns(self.backbone, input_shape, self.layout, self.dtype, self.device)
+            self.columns = Columns(self.backbone, self.input_shape, self.layout, self.dtype, self.device)
 
     @cached_property
     def groups(self) -> Tensor:
@@ -135,6 +170,13 @@ class Net:
         ]
         return torch.tensor([0, *accumulate(sizes)], device=self.device)
 
+    def head_of(self, task: int) -> int:
+        return 0 if self.shared else task
+
+    def heads_of(self, tasks: Sequence[int]) -> Tensor:
+        """The heads that these tasks use, (n,): one for each of them, or the one that all share."""
+        return torch.tensor([0] if self.shared else list(tasks), device=self.device)
+
     @property
     def together(self) -> bool:
         """Whether `forward` takes all runs at once."""
@@ -151,20 +193,22 @@ class Net:
         active column (whose `Columns.size` tells what it adds)."""
         padding = (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
         beside = 0 if self.columns is None else self.columns.size
-        return self.layout.size - sum(self.layout.segments[n].size for n in self.learned) - padding - beside
+        others = sum(self.layout.segments[n].size for n in (*self.learned, *self.statistics.first))
+        return self.layout.size - others - padding - beside
 
     def initial(self, seeds: Sequence[int]) -> Tensor:
-        """The first weights of each seed, (R, P): PyTorch's default initialisation.
+        """The first weights of each seed, (R, P): PyTorch's default initialisation, or those that were given.
 
-        High diversity: every learner its own; medium and low: all learners start as copies of the first.
+        High diversity: every learner draws its own; medium and low: all learners start as copies of the first.
         """
         rows = torch.zeros(len(seeds), self.layout.size)
         for row, seed in zip(rows, seeds, strict=True):
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in self.fresh_learner(key(seed, Purpose.LEARNER, source)).items():
+                for name, value in self.first_weights(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
+            self.statistics.begin(views)
             for t, count in enumerate(self.class_counts):
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
@@ -172,15 +216,15 @@ class Net:
                 if self.values:
                     worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
                     views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
-            if self.gate:
-                views["gate"].copy_(normal(key(seed, Purpose.HEAD, -1), tuple(views["gate"].shape)))
+                if self.gate:
+                    views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners,))
         if self.columns is not None:
             self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
 
     def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
         """The first weights of one learner by name, drawn from a key, on the CPU."""
-        return fresh(self.backbone, seed_key)
+        return self.first_weights.drawn(seed_key)
 
     def forward(
         self,
@@ -194,19 +238,25 @@ class Net:
     ) -> Outputs:
         """Predictions for a batch, of one run or of all.
 
-        One run: `row` (P,) or its named views, `images` (B, C, H, W) normalised, `noise` random bytes (n,). All runs,
-        where they are computed together: `row` (R, P), `images` (R, B, C, H, W) or by reference, the `noise` of the
+        One run: `row` (P,) or its named views, `images` (B, *shape) normalised, `noise` random bytes (n,). All runs,
+        where they are computed together: `row` (R, P), `images` (R, B, *shape) or by reference, the `noise` of the
         step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
         belongs to (None when there is one).
         """
         views = self.layout.views(row, self._used)
-        f = self._features(row, images, noise, views)  # (..., K, B, F)
+        statistics = None
+        if self.statistics:
+            f, statistics = self._normalised(views, images, heads, member, noise)
+        else:
+            f = self._features(row, images, noise, views)  # (..., K, B, F)
         if self.gate:
             gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
             if member is not None:
                 gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
             f = f * gate.unsqueeze(-1)
         out = self._predictions(f, views, heads, member, own=own)
+        if statistics is not None:
+            out = replace(out, statistics=statistics)
         return replace(out, values=self._values(f, views, heads, member)) if self.values else out
 
     def _values(self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
@@ -253,9 +303,32 @@ class Net:
         own_logits = predict(flat, of_each, weight, bias)
         return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
 
-    def vectors(self, row: Rows, images: Tensor | Pictures) -> Tensor:
-        """What the learners make of a batch in tests, (..., K, B, F), before task gates; arguments as `forward`."""
+    def vectors(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
+        """What the learners make of a batch of one task in tests, (..., K, B, F), before task gates; arguments as
+        `forward`."""
+        if self.statistics:
+            return self._normalised(self.layout.views(row, self._used), images, heads)[0]
         return self._features(row, images, None)
+
+    def every_head(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
+        """What each of the heads (n,) says of a whole batch in tests, (..., n, B, C); arguments as `forward`. Where
+        heads have no gates or statistics of their own, the learners look at the batch once for all.
+        """
+        if self.gate or self.statistics:
+            return torch.stack([self.forward(row, images, head).logits for head in heads.split(1)], dim=-3)
+        views = self.layout.views(row, self._used)
+        weight, bias = views["head.weight"].index_select(-3, heads), views["head.bias"].index_select(-2, heads)
+        z = self._features(row, images, None, views).sum(-3)  # (..., B, F)
+        out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
+        if self._absent is not None:
+            out = out.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
+        return out.movedim(-2, -3)
+
+    def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
+        """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
+        constants = self.execute.constants if isinstance(self.execute, General) else {}
+        seen = {name: views[name][head, k] for name in self.statistics.first}
+        return {**constants, **seen, **{name: views[name][k] for name in self.backbone_names}}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
@@ -291,6 +364,7 @@ class Net:
             assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
             return self.execute.all_runs(row, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
+        images = _cast(images, self.dtype)
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
@@ -298,9 +372,34 @@ class Net:
             params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
-            return self.execute.all_runs(params, images.to(self.dtype), noise).to(dtype)
+            return self.execute.all_runs(params, images, noise).to(dtype)
         assert not isinstance(noise, Noise)
-        return self.execute(params, images.to(self.dtype), noise).to(dtype)
+        return self.execute(params, images, noise).to(dtype)
+
+    def _normalised(
+        self,
+        views: dict[str, Tensor],
+        images: Tensor | Pictures,
+        heads: Tensor,
+        member: Tensor | None = None,
+        noise: Tensor | Noise | None = None,
+    ) -> tuple[Tensor, dict[str, Tensor] | None]:
+        """As `_features`, of a backbone with running statistics. In training a batch is normalised by itself, and
+        added to those of the first head in use; in tests every sample is normalised by those of its own task.
+        """
+        assert isinstance(self.execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
+        params = {name: views[name].to(self.dtype) for name in self.backbone_names}
+        seen = (self.execute, params, views, _cast(images, self.dtype))
+        if noise is not None or member is None:
+            features, statistics = self.statistics.features(*seen, int(heads[0]), noise)
+            return features.to(views["head.bias"].dtype), None if noise is None else statistics
+        features = self.statistics.of_each(*seen, heads.tolist(), member)
+        return features.to(views["head.bias"].dtype), None
+
+
+def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Tokens and other whole numbers stay what they are."""
+    return values.to(dtype) if values.is_floating_point() else values
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -314,16 +413,6 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
+        elif isinstance(layer, nn.MultiheadAttention):
+            layer.dropout = 0.0
     return backbone
-
-
-def _feature_count(backbone: nn.Module, shape: tuple[int, ...]) -> int:
-    # Real memory without contents: shapes on the meta device would import PyTorch's compiler, which is slow.
-    with torch.no_grad():
-        features = copy.deepcopy(backbone).to_empty(device="cpu")(torch.zeros(1, *shape))
-    if features.ndim != 2:
-        raise ConfigError(
-            f"A backbone must map a batch to one feature vector a sample; for {shape} it gives "
-            f"{tuple(features.shape[1:])}. End it with nn.Flatten()."
-        )
-    return int(features.shape[1])

@@ -35,7 +35,7 @@ class Nodes:
     """Where the groups of all nodes lie in the rows of a fleet."""
 
     def __init__(self, net: Net) -> None:
-        if not known_layers(net.backbone):
+        if not known_layers(net.backbone, net.input_shape):
             raise ConfigError(
                 "Nodes are known of backbones that are an nn.Sequential of convolutions, dense layers and layers "
                 "without parameters between them. Build this backbone of those, or choose another method."

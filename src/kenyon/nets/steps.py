@@ -27,8 +27,8 @@ _CHANNELWISE = (
 _PARTING = (nn.Conv2d, nn.Linear, nn.Flatten)
 
 
-def known_layers(backbone: nn.Module) -> bool:
-    """Whether looped and stacked execution understand every layer.
+def known_layers(backbone: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether looped and stacked execution understand every layer, for samples of this shape.
 
     Types are compared exactly: a subclass may compute something else.
     """
@@ -41,6 +41,15 @@ def known_layers(backbone: nn.Module) -> bool:
         return type(layer) in (nn.Linear, nn.Dropout, *_CHANNELWISE)
 
     if type(backbone) is not nn.Sequential or not all(known(layer) for layer in backbone):
+        return False
+    if not all(p.requires_grad for p in backbone.parameters()) or len({m.training for m in backbone.modules()}) > 1:
+        return False  # parts that are held
+    vectors = len(shape) == 1
+    for layer in backbone:
+        vectors = vectors or isinstance(layer, nn.Flatten)
+        if isinstance(layer, nn.Linear) and not vectors:
+            return False  # it would act on the last axis of something larger
+    if len(shape) != 3 and any(isinstance(layer, nn.Conv2d) for layer in backbone):
         return False
     weighty = [layer for layer in backbone if isinstance(layer, (nn.Conv2d, nn.Linear))]
     if len(set(weighty)) != len(weighty):

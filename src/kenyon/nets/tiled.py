@@ -30,7 +30,7 @@ from kenyon.random import Noise
 
 def tiled(
     backbone: nn.Module,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
     layout: Layout,
     learners: int,
     device: torch.device,
@@ -39,7 +39,7 @@ def tiled(
     """None where the backbone or the device is not one for it."""
     if device.type != "cuda" or dtype is not torch.bfloat16 or not compiler.available(device):
         return None
-    if not known_layers(backbone):
+    if len(shape) != 3 or not known_layers(backbone, shape):
         return None
     assert isinstance(backbone, nn.Sequential)
     plan = Sequential(backbone, shape, learners, folds=True)

@@ -80,9 +80,7 @@ class Arena:
             )
 
         bare = build({})
-        if method is None:
-            return bare
-        return build({name: shape for p in method.penalties for name, shape in p.learned(bare).items()})
+        return bare if method is None else build(method.learned(bare))
 
     def parameters(self, width: int, learners: int) -> int:
         return self.net(self.suite.games, width, learners).parameter_count

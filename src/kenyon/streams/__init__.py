@@ -1,8 +1,12 @@
 """Streams of tasks and the sources they are cut from. Importing it registers the known sources."""
 
 from kenyon.streams import cifar, core50, cub, digits, omniglot, tiny_imagenet
+from kenyon.streams.arrays import from_arrays
 from kenyon.streams.catalog import SOURCES, SourceSpec, find_source, register
-from kenyon.streams.partition import FixedTest, RandomTest, RandomTestByOrigin
+from kenyon.streams.cuts import Classes, Domains, Groups, Times
+from kenyon.streams.datasets import from_avalanche, from_dataset, from_hugging_face
+from kenyon.streams.image_folders import from_folder
+from kenyon.streams.partition import FixedTest, GivenValidation, RandomTest, RandomTestByOrigin
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.source import Group, ShuffledClasses, Source
 from kenyon.streams.task import Split, Stream, Task
@@ -14,9 +18,13 @@ __all__ = [
     "SOURCES",
     "Augmentation",
     "CentreCrop",
+    "Classes",
     "Crop",
+    "Domains",
     "FixedTest",
+    "GivenValidation",
     "Group",
+    "Groups",
     "Pool",
     "Ragged",
     "RandomTest",
@@ -30,11 +38,17 @@ __all__ = [
     "Stream",
     "Task",
     "Testing",
+    "Times",
     "cifar",
     "core50",
     "cub",
     "digits",
     "find_source",
+    "from_arrays",
+    "from_avalanche",
+    "from_dataset",
+    "from_folder",
+    "from_hugging_face",
     "omniglot",
     "register",
     "tiny_imagenet",

@@ -15,8 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from kenyon.errors import unknown
 from kenyon.streams.source import Source
+from kenyon.streams.task import Heads
 
 Loader = Callable[[Path | None], Source]
 
@@ -28,7 +31,9 @@ class SourceSpec:
     name: str
     summary: str
     class_counts: tuple[int, ...]  # of each task
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]  # of a sample
+    dtype: torch.dtype  # of a sample as the network sees it: float32, or int64 for tokens
+    heads: Heads
     needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
     whole: bool  # the classes of a task belong together (an alphabet): a search keeps them so
     load: Loader  # takes the user's data folder, or None for the usual places
@@ -40,7 +45,9 @@ SOURCES: dict[str, SourceSpec] = {}
 def register(
     *,
     class_counts: tuple[int, ...],
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
+    dtype: torch.dtype = torch.float32,
+    heads: Heads = "task",
     needs: tuple[str, ...] = (),
     whole: bool = False,
 ) -> Callable[[Loader], Loader]:
@@ -49,10 +56,28 @@ def register(
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
-        SOURCES[name] = SourceSpec(name, summary, class_counts, shape, needs, whole, load)
+        SOURCES[name] = SourceSpec(name, summary, class_counts, shape, dtype, heads, needs, whole, load)
         return load
 
     return add
+
+
+def register_read(load: Loader, *, whole: bool = False) -> None:
+    """Register a source that says itself what is in it: it is read now, from the usual places, and kept."""
+    found = load(None)
+    stream = found.stream(0, validation=0.0)
+
+    def kept(data: Path | None) -> Source:
+        return found if data is None else load(data)
+
+    kept.__name__, kept.__doc__ = load.__name__, load.__doc__ or found.name
+    register(
+        class_counts=stream.class_counts,
+        shape=stream.input_shape,
+        dtype=stream.input_dtype,
+        heads=stream.heads,
+        whole=whole or found.part is not None,
+    )(kept)
 
 
 def find_source(name: str) -> SourceSpec:

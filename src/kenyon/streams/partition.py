@@ -40,6 +40,19 @@ class RandomTest:
 
 
 @dataclass(frozen=True, eq=False)
+class GivenValidation:
+    """The validation samples are given; the others go by another rule."""
+
+    validation: Tensor  # (N,) bool
+    others: Partition
+
+    def __call__(self, members: Tensor, rng: np.random.Generator, validation: float) -> Parts:
+        held_out = self.validation[members]
+        train, _, test = self.others(members[~held_out], rng, 0.0)
+        return train, members[held_out], test
+
+
+@dataclass(frozen=True, eq=False)
 class RandomTestByOrigin:
     """Like `RandomTest`, but samples of one origin (a drawing, a person) always stay together."""
 

@@ -1,4 +1,4 @@
-"""Where the images of a source lie: one tensor of equal images, or one of pixels when they differ in size."""
+"""Where the samples of a source lie: images or values in one tensor, or pixels in one when images differ in size."""
 
 from __future__ import annotations
 
@@ -44,11 +44,38 @@ class Ragged:
         return Ragged(*(x.to(device) for x in (self.pixels, self.start, self.height, self.width)))
 
 
-Pool = Tensor | Ragged  # a tensor is (N, C, H, W) uint8
+# A tensor of images is (N, C, H, W) uint8. Any other holds values, (N, *shape): float32 numbers, or int64 tokens.
+Pool = Tensor | Ragged
+VALUES = (torch.float32, torch.int64)
+
+
+def holds_images(pool: Pool) -> bool:
+    return isinstance(pool, Ragged) or pool.dtype == torch.uint8
+
+
+def check_pool(name: str, pool: Pool) -> None:
+    if isinstance(pool, Ragged):
+        return
+    if holds_images(pool):
+        if pool.ndim != 4:
+            raise DataError(
+                f"{name}: images of bytes (uint8) must have the shape (N, C, H, W), not {tuple(pool.shape)}. "
+                "Give other values as float32, tokens as int64."
+            )
+    elif pool.dtype not in VALUES:
+        raise DataError(
+            f"{name}: samples must be images of bytes (uint8), float32 values or int64 tokens, not "
+            f"{str(pool.dtype).removeprefix('torch.')}."
+        )
+    elif pool.ndim < 2:
+        raise DataError(f"{name}: samples must have the shape (N, ...), not {tuple(pool.shape)}. Add an axis.")
+    elif pool.is_floating_point() and not bool(pool.isfinite().all()):
+        first = int((~pool.isfinite()).flatten(1).any(1).nonzero()[0])
+        raise DataError(f"{name}: sample {first} has values that are NaN or infinite. Replace or leave out such.")
 
 
 def taken(pool: Pool, index: Tensor) -> Pool:
-    """A pool of these images only. Where sizes are unequal the pixels of the others stay, but nothing leads there."""
+    """A pool of these samples only. Of unequal images the pixels of the others stay, but nothing leads there."""
     if isinstance(pool, Ragged):
         return Ragged(pool.pixels, pool.start[index], pool.height[index], pool.width[index])
     return pool[index]

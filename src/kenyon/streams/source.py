@@ -1,4 +1,4 @@
-"""From labelled images to streams: a source is read once, and each seed cuts its own stream from it."""
+"""From labelled samples to streams: a source is read once, and each seed cuts its own stream from it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError, DataError
 from kenyon.streams.partition import FixedTest, Partition
-from kenyon.streams.pool import Pool, Ragged
-from kenyon.streams.task import Split, Stream, Task
+from kenyon.streams.pool import Pool, Ragged, channels, check_pool, holds_images
+from kenyon.streams.task import Heads, Split, Stream, Task
 from kenyon.streams.views import Augmentation, Testing
 
 
 @dataclass(frozen=True)
 class Group:
-    """The classes of one task, as positions in the source's class names."""
+    """The classes of one task, as positions in the source's class names; of these, one `part` or all samples."""
 
     name: str
     classes: tuple[int, ...]
     fixed: bool = False  # keeps its place; only the others are shuffled by the seed
+    part: int | None = None
 
 
 class Dealing(Protocol):
@@ -51,30 +52,35 @@ class ShuffledClasses:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Labelled images before any seed has touched them."""
+    """Labelled samples before any seed has touched them."""
 
     name: str
-    images: Pool  # (N, C, H, W) uint8, or images of unequal sizes
+    images: Pool  # of images, or of values of any other kind
     labels: Tensor  # (N,) int64, into class_names
     test: Tensor | Partition  # (N,) bool, or a rule that draws the test samples of each seed
     class_names: tuple[str, ...]
     groups: tuple[Group, ...] | Dealing  # one per task
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    mean: tuple[float, ...] = ()  # see `Stream`; images need it
+    std: tuple[float, ...] = ()
     augmentation: Augmentation = None  # what training shows of an image
     testing: Testing = None  # what tests show of it
     # (N,) what samples come from (a film, a person), where parts of one are no test of another
     origin: Tensor | None = None
+    part: Tensor | None = None  # (N,) int64, which part (a domain, a time) a sample belongs to, where tasks are parts
+    heads: Heads = "task"
 
     def __post_init__(self) -> None:
-        if isinstance(self.images, Tensor) and (self.images.dtype != torch.uint8 or self.images.ndim != 4):
-            raise DataError(f"{self.name}: images must be uint8 of shape (N, C, H, W).")
+        check_pool(self.name, self.images)
         if len(self.images) != len(self.labels):
-            raise DataError(f"{self.name}: images and labels differ in length.")
+            raise DataError(
+                f"{self.name}: {len(self.images)} samples and {len(self.labels)} labels differ in length."
+            )
         if isinstance(self.test, Tensor) and len(self.test) != len(self.labels):
             raise DataError(f"{self.name}: labels and the test mask differ in length.")
         if self.origin is not None and len(self.origin) != len(self.labels):
             raise DataError(f"{self.name}: labels and origins differ in length.")
+        if self.part is not None and len(self.part) != len(self.labels):
+            raise DataError(f"{self.name}: labels and parts differ in length.")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.class_names):
             raise DataError(f"{self.name}: labels must run from 0 to {len(self.class_names) - 1}.")
         if isinstance(self.images, Ragged) and self.testing is None:
@@ -83,6 +89,25 @@ class Source:
             raise DataError(
                 f"{self.name}: {len(self.class_names)} classes do not make {len(self.groups)} equal tasks."
             )
+        self._check_views()
+
+    def _check_views(self) -> None:
+        pool = self.images
+        if not holds_images(pool) and (self.augmentation is not None or self.testing is not None):
+            raise DataError(
+                f"{self.name}: only images (uint8) are shown in windows; leave augmentation and testing out."
+            )
+        if isinstance(pool, Tensor) and pool.dtype == torch.int64 and (self.mean or self.std):
+            raise DataError(f"{self.name}: tokens have no mean. Leave mean and std out.")
+        first = channels(pool)
+        wanted = {first} if holds_images(pool) else {0, first}
+        if len(self.mean) != len(self.std) or len(self.mean) not in wanted:
+            raise DataError(
+                f"{self.name}: mean and std need {first} numbers each, one for every channel or column, not "
+                f"{len(self.mean)} and {len(self.std)}."
+            )
+        if any(not spread > 0 for spread in self.std):
+            raise DataError(f"{self.name}: every std must be above 0. Leave out columns that are always the same.")
 
     def stream(self, seed: int, *, tasks: int | None = None, validation: float = 0.1) -> Stream:
         """Cut the stream of one run: the seed shuffles the tasks, or their classes, and draws the validation sets.
@@ -108,6 +133,7 @@ class Source:
             std=self.std,
             augmentation=self.augmentation,
             testing=self.testing,
+            heads=self.heads,
         )
 
     def _task(self, group: Group, seed: int, position: int, validation: float) -> Task:
@@ -115,7 +141,12 @@ class Source:
         local = torch.full((len(self.class_names),), -1, dtype=torch.long)
         local[list(group.classes)] = torch.arange(len(group.classes))
         labels = local[self.labels]
-        members = torch.nonzero(labels >= 0).flatten()
+        mine = labels >= 0
+        if group.part is not None:
+            if self.part is None:
+                raise DataError(f"{self.name}: task '{group.name}' is a part of a source that has none.")
+            mine &= self.part == group.part
+        members = torch.nonzero(mine).flatten()
         # The draw depends on the task itself, not on its place in the order.
         rng = np.random.default_rng([seed, 1, position])
         partition = FixedTest(self.test) if isinstance(self.test, Tensor) else self.test

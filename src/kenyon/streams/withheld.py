@@ -92,7 +92,10 @@ def withheld(source: Source, protocol: SearchProtocol, *, whole: bool) -> Source
         labels=source.labels[kept],
         test=RandomTest(protocol.share) if origin is None else RandomTestByOrigin(origin[kept], protocol.share),
         origin=None if origin is None else origin[kept],
-        groups=Redealt(groups, whole, protocol.name == "short") if isinstance(groups, tuple) else groups,
+        part=None if source.part is None else source.part[kept],
+        groups=Redealt(groups, whole or source.part is not None, protocol.name == "short")
+        if isinstance(groups, tuple)
+        else groups,
     )
 
 

@@ -43,10 +43,13 @@ class Discrete:
     @property
     def parameter_count(self) -> int:
         """T backbones, and the head of each task once."""
-        return self.net.parameter_count + (self.fleet.tasks - 1) * self.net.layout.protected
+        net = self.net
+        heads = sum(net.layout.segments[name].size for name in net.head_names) if net.shared else 0  # not yet counted
+        return net.parameter_count + (self.fleet.tasks - 1) * (net.layout.protected + heads)
 
     def weights(self, run: int) -> dict[str, Tensor]:
         """One run's by name, with a leading task axis; of each learner only the head that is its own."""
         views = self.net.layout.views(self.learners[run])  # (T, 1, ...) of backbones, (T, T, ...) of heads
         own = torch.arange(self.fleet.tasks, device=self.learners.device)
-        return {name: view[own, own] if name.startswith("head.") else view[:, 0] for name, view in views.items()}
+        head = self.net.heads_of(range(self.fleet.tasks))
+        return {name: view[own, head] if name in self.net.per_head else view[:, 0] for name, view in views.items()}

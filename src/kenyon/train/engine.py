@@ -12,6 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from kenyon.errors import ConfigError
 from kenyon.importance import GradientImportance
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
@@ -51,30 +52,44 @@ class Engine:
         """
         self.net, self.device = net, net.device
         execute = net.execute
+        if net.together and not net.small and not streams[0].in_place:
+            raise ConfigError(
+                "This network reads images where they lie in their pool, and these samples are seen otherwise. Build "
+                "it with Net(..., in_place=stream.in_place)."
+            )
         self.fleet = Fleet(
             streams, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
         )
         self.members = members
         self.position = Position(diverged=[None] * (len(streams) // members))
-        R, joint = len(streams), len(phases[0]) > 1
+        R, joint = len(streams), len(net.heads_of(phases[0])) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
         self.batch, self.most = training.batch, train
-        self.loader = Loader(self.fleet, training.batch, train, joint=joint)
+        # Where a batch is normalised by itself, what fills it up has to be samples too.
+        wrap = bool(net.statistics)
+        if wrap and replay is not None:
+            raise ConfigError(
+                "Replay shows samples of several tasks in one batch, and nn.BatchNorm would mix their statistics. "
+                "Use nn.GroupNorm or nn.LayerNorm, or a method without replay."
+            )
+        self.loader = Loader(self.fleet, training.batch, train, joint=joint, wrap=wrap)
         self.memory = None if replay is None else Memory(self.fleet, replay)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
         self.at_once = max(1, STACKED // R) if net.together and not net.small else 1
         sizes = {importance.batch for importance in measured}
-        self.small_loaders = {n: Loader(self.fleet, n, train, joint=joint, together=self.at_once) for n in sizes}
+        self.small_loaders = {
+            n: Loader(self.fleet, n, train, joint=joint, together=self.at_once, wrap=wrap) for n in sizes
+        }
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, device=self.device)
 
         self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
         self.estimate, self.train_sizes = zeros(R, net.layout.protected), zeros(R)
-        self.heads = torch.zeros(len(phases[0]), dtype=torch.long, device=self.device)
+        self.heads = net.heads_of(phases[0])  # of the phase at hand
         self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
         most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
         self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
@@ -100,7 +115,7 @@ class Engine:
             self.loader = self.memory.loader(self.batch, self.most, self.first)
             self.loader.windows = self.windows
             self.captured.clear()
-        self.heads.copy_(torch.tensor(tasks))
+        self.heads.copy_(self.net.heads_of(tasks))
         self.samples = self._taught(self.fleet.samples("train", tasks), self.loader, theta)
         self.train_sizes.copy_(self.samples.sizes)
         if self.validation.capacity:
@@ -205,7 +220,8 @@ class Engine:
 
         def one_batch() -> None:
             # Of the network that is tested, whatever the stage computes beside it.
-            self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=importance.dropout)
+            drop = importance.dropout
+            self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=drop, learns=False)
             if push is not None:
                 push(self.gradient)
             share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
@@ -236,13 +252,22 @@ class Engine:
         forward: Callable[..., Outputs],
         own: bool,
         dropout: bool = True,
+        learns: bool = True,
     ) -> None:
-        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step."""
+        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step. `learns`: running
+        statistics learn from the batch.
+        """
+        heads = self.heads if loader.heads is None else loader.heads
+
+        def keep(run: int, out: Outputs) -> None:
+            if out.statistics is not None and bool(loader.present()[run]):
+                self.net.statistics.keep(self.net.layout, theta[run], heads, out.statistics)
+
         self.gradient = data_gradients(
             self.net,
             theta,
             loader,
-            self.heads if loader.heads is None else loader.heads,
+            heads,
             loss,
             forward=forward,
             lanes=self.lanes,
@@ -251,6 +276,7 @@ class Engine:
             own=own,
             gradient=self.gradient,
             value=self.loss,
+            seen=keep if learns and self.net.statistics else None,
         )
 
     def plain_gradients(self, theta: Tensor) -> None:

@@ -39,7 +39,7 @@ def evaluate(
     R, T, K = len(fleet), len(tested), net.learners
     # In whole chunks: all runs at once, sums have as many terms whatever the largest has to be tested on.
     samples = fleet.samples("test", tested, multiple=CHUNK)
-    heads = torch.tensor(tested, device=fleet.device)
+    heads = net.heads_of(tested)
     which = torch.arange(T, device=fleet.device)
     # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
     found = torch.full((R, T, 3 + K), torch.nan, device=fleet.device)
@@ -55,7 +55,7 @@ def evaluate(
                 -1
             )
             images = fleet.images(run, index.contiguous())
-            out = net.forward(theta[run], images, heads, member, own=True)
+            out = net.forward(theta[run], images, heads, None if net.shared else member, own=True)
             of_task = ((member.unsqueeze(-1) == which) & there.unsqueeze(-1)).float()  # (..., B, T)
             sums += of_task.transpose(-2, -1) @ _seen(out, labels)
             count += of_task.sum(-2)

@@ -1,14 +1,13 @@
 """R streams on one device, handed out in batches.
 
-Image pools go to the device once, as uint8 with the channel last; a batch is gathered, scaled and normalised
-there. Batches are padded to one size and carry a 0/1 mask, so that runs whose tasks differ in size train together.
+Samples go to the device once and are gathered there (see `inputs`). Batches are padded to one size and carry a 0/1
+mask, so that runs whose tasks differ in size train together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -18,11 +17,10 @@ from kenyon.errors import ConfigError
 from kenyon.nets import Pictures
 from kenyon.nets.frame import Frame
 from kenyon.random import Noise
-from kenyon.streams.pool import Pool, Ragged
+from kenyon.streams.pool import holds_images
 from kenyon.streams.task import Split, Stream
-from kenyon.streams.views import Augmentation, Testing
-from kenyon.train.augment import augmented
 from kenyon.train.device import Runs
+from kenyon.train.inputs import Images, choose_inputs
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Fleet:
         whether images of all runs at once are given as places in their pools, where they lie in a `frame`."""
         first = streams[0]
         for stream in streams[1:]:
-            if stream.class_counts != first.class_counts or stream.input_shape != first.input_shape:
+            if _form(stream) != _form(first):
                 raise ConfigError(
                     f"Runs of one fleet need tasks of the same shapes in the same order; those of seed {stream.seed} "
                     f"and seed {first.seed} differ. Train them apart."
@@ -60,51 +58,18 @@ class Fleet:
         self.streams, self.device = tuple(streams), device
         self.seeds = tuple(stream.seed for stream in streams)
         self.tasks = len(first.tasks)
-        self.augmentation, self.testing = first.augmentation, first.testing
-        pad = (channels or first.input_shape[0]) - first.input_shape[0]
-        pools: dict[int, Pool] = {}
-        for stream in streams:
-            if id(stream.pool) not in pools:
-                pools[id(stream.pool)] = _on_device(stream.pool, device, pad, frame)
-        self.pools = [pools[id(stream.pool)] for stream in streams]
-        self.one_pool, self.by_reference = len(pools) == 1, by_reference
-        begin = 0 if frame is None else frame.offset
-        self.rows, self.columns = (slice(begin, begin + side) for side in first.input_shape[1:])  # of a pool's images
-        mean, std = torch.tensor(first.mean), torch.tensor(first.std)
-        self.scale = F.pad(1 / (255 * std), (0, pad)).to(device)
-        self.shift = F.pad(-mean / std, (0, pad)).to(device)
-        addresses = [pool.data_ptr() if isinstance(pool, Tensor) else 0 for pool in self.pools]
-        self.addresses = torch.tensor(addresses, device=device)
-        self.gains, self.shifts = tuple((1 / (255 * std)).tolist()), tuple((-mean / std).tolist())
+        self.inputs = choose_inputs(streams, device, channels, frame, by_reference)
+        self.augmentation = self.inputs.augmentation
 
     def __len__(self) -> int:
         return len(self.streams)
 
     def images(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor | Pictures:
-        """One run's images at index (B,), normalised, (B, C, H, W) in channels_last memory; those of all runs at
-        index (R, B) likewise, or by reference. With the `noise` of these runs they are shown as in training, without
-        it as in tests.
+        """One run's samples at index (B,) as the network sees them, (B, *shape); those of all runs at index (R, B)
+        likewise, or by reference. With the `noise` of these runs they are shown as in training, without it as in
+        tests.
         """
-        if isinstance(run, slice) and self.by_reference and self._view(noise) is None:
-            return Pictures(self.addresses, index, self.gains, self.shifts, partial(self._laid_out, run, index))
-        return self._laid_out(run, index, noise)
-
-    def _view(self, noise: Noise | None) -> Augmentation | Testing:
-        return self.testing if noise is None else self.augmentation
-
-    def _laid_out(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor:
-        view = self._view(noise)
-        if not isinstance(run, slice):
-            pixels = augmented(view, self.pools[run], index, noise)
-        elif self.one_pool:
-            pixels = augmented(view, self.pools[0], index, noise)
-        else:
-            each = [None if noise is None else noise.of_runs(slice(r, r + 1)) for r in range(len(self))]
-            parts = zip(self.pools, index, each, strict=True)
-            pixels = torch.stack([augmented(view, pool, i, mine) for pool, i, mine in parts])
-        if view is None:
-            pixels = pixels[..., self.rows, self.columns, :]
-        return torch.addcmul(self.shift, pixels.to(torch.float32), self.scale).movedim(-1, -3)
+        return self.inputs(run, index, noise)
 
     def samples(self, part: str, tasks: Sequence[int], *, multiple: int = 1) -> Samples:
         """`part` of the given tasks (positions in the streams), for all runs, padded to a multiple."""
@@ -128,20 +93,17 @@ class Fleet:
         )
 
 
-def _on_device(pool: Pool, device: torch.device, pad: int, frame: Frame | None) -> Pool:
-    """With the channel last and so many empty channels behind it, images of equal sizes in their frame."""
-    if isinstance(pool, Ragged):
-        return replace(pool.to(device), pixels=F.pad(pool.pixels.to(device), (0, pad)))
-    pool = pool.to(device).permute(0, 2, 3, 1)
-    edges = [] if frame is None else [frame.offset, frame.side - frame.offset - pool.shape[1]] * 2
-    return F.pad(pool, (0, pad, *edges)).contiguous()
+def _form(stream: Stream) -> tuple[object, ...]:
+    """What is the same for all runs of a fleet."""
+    images = (stream.mean, stream.std) if holds_images(stream.pool) else None
+    return stream.class_counts, stream.heads, stream.input_shape, stream.input_dtype, images
 
 
 @dataclass(frozen=True)
 class Batch:
     """One run's share of a step, or that of all runs with a leading run axis."""
 
-    images: Tensor | Pictures  # (B, C, H, W), or by reference
+    images: Tensor | Pictures  # (..., B, *shape), or by reference
     labels: Tensor  # (..., B)
     weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
     member: Tensor | None  # (..., B) or None when the phase has one task
@@ -169,13 +131,15 @@ class Loader:
         together: int = 1,
         beside: int = 0,
         heads: Tensor | None = None,
+        wrap: bool = False,
     ) -> None:
         """`together`: how many batches of a run `stacked` takes at once; `beside`: room at the end of every batch for
         samples that others lay there, and `heads` the tasks that `member` then counts (None: those of the phase).
+        `wrap`: what fills up a batch are the run's own samples, from the first of the pass on; without weight anyway.
         """
         R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
-        self.beside, self.heads = beside, heads
+        self.beside, self.heads, self.wrap = beside, heads, wrap
         self.index, self.labels, self.member = (
             torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
@@ -194,7 +158,8 @@ class Loader:
         self.steps = -(-N // self.size)
         place = torch.arange(self.capacity * self.size, device=self.fleet.device)
         there = place.expand(R, -1) < samples.sizes.unsqueeze(1)
-        pick = place.clamp(max=N - 1).expand(R, -1)
+        pick = place % samples.sizes.unsqueeze(1) if self.wrap else place.clamp(max=N - 1).expand(R, -1)
+        shown = torch.ones_like(there) if self.wrap else there
         if order is not None:
             pick = order.gather(1, pick)
         for buffer, values in (
@@ -202,7 +167,7 @@ class Loader:
             (self.labels, samples.labels),
             (self.member, samples.member),
         ):
-            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(there).view(R, -1, self.size))
+            buffer[..., : self.size].copy_(values.gather(1, pick).mul_(shown).view(R, -1, self.size))
         valid = there.view(R, -1, self.size).float()
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
@@ -229,10 +194,9 @@ class Loader:
         def now(buffer: Tensor) -> Tensor:
             return buffer.index_select(1, self.steps_ahead(count)).flatten(0, 1)
 
-        fleet = self.fleet
-        addresses = fleet.addresses.repeat_interleave(count)
+        assert isinstance(self.fleet.inputs, Images)
         return Batch(
-            images=Pictures(addresses, now(self.index), fleet.gains, fleet.shifts),
+            images=self.fleet.inputs.repeated(now(self.index), count),
             labels=now(self.labels),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,

@@ -56,10 +56,12 @@ def data_gradients(
     own: bool,
     gradient: Tensor,
     value: Tensor,
+    seen: Callable[[int, Outputs], None] | None = None,
 ) -> Tensor:
     """The loss of each run on its current batch into `value` (R,), its gradient (R, P), perhaps in `gradient`.
 
-    `forward` is Net.forward, or something in its place.
+    `forward` is Net.forward, or something in its place. `seen`: is told what each run says of its batch, where
+    the net takes runs one after another.
 
     `noise` is for dropout, of all steps of this pass; None turns dropout off. Runs share nothing, so that a run's
     numbers are the same whoever trains beside it.
@@ -95,6 +97,8 @@ def data_gradients(
         elsewhere = [(p, f) for p, f in zip(places.values(), found, strict=True) if p.data_ptr() != f.data_ptr()]
         torch._foreach_copy_([place for place, _ in elsewhere], [gradient for _, gradient in elsewhere])
         value[run].copy_(result.detach())
+        if seen is not None and isinstance(run, int):
+            seen(run, outputs)
 
     lanes.each(runs, all_runs if net.together else one_run)
     return result_of_all

@@ -216,6 +216,7 @@ class Trainer:
         self.schedule.finish(self.theta)
         if self.stage + 1 < len(self.method.stages):
             return  # the task goes on
+        self.net.statistics.hand_on(self.net.layout, self.theta, self.net.head_of(self.phases[at.phase][-1]))
         if self.discrete is not None:
             self.discrete.finish(self.theta, self.tasks_before)
         for hook in self.hooks:

@@ -42,7 +42,7 @@ def evaluate_members(
     T, M, C = fleet.tasks, members, max(net.class_counts)
     samples = fleet.samples("test", range(T), multiple=CHUNK)
     width = samples.index.shape[1]
-    heads = torch.arange(T, device=fleet.device)
+    heads, which = net.heads_of(range(T)), torch.arange(T, device=fleet.device)
     said = torch.zeros(len(fleet), width, C, device=fleet.device)  # probabilities
 
     def work(row: Runs) -> None:
@@ -50,7 +50,8 @@ def evaluate_members(
         for start in range(0, last, CHUNK):
             some = slice(start, min(start + CHUNK, last))
             index, member = samples.index[row, some], samples.member[row, some]
-            out = net.forward(theta[row], fleet.images(row, index.contiguous()), heads, member)
+            images = fleet.images(row, index.contiguous())
+            out = net.forward(theta[row], images, heads, None if net.shared else member)
             said[row, some] = out.logits.softmax(-1)
 
     lanes.each(rows, work)
@@ -62,7 +63,7 @@ def evaluate_members(
         for start in range(0, width, CHUNK):
             some = slice(start, start + CHUNK)
             labels, place = samples.labels[first, some], torch.arange(start, start + CHUNK, device=fleet.device)
-            of_task = (samples.member[first, some].unsqueeze(1) == heads) & (place < samples.sizes[first]).unsqueeze(
+            of_task = (samples.member[first, some].unsqueeze(1) == which) & (place < samples.sizes[first]).unsqueeze(
                 1
             )
             p = said[first : first + M, some]  # (M, CHUNK, C)

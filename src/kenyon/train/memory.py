@@ -35,6 +35,8 @@ class Memory:
         self._fill(task)
         W, published = self.index.shape[2], self.replay.form == "published"
         room = task * min(self.replay.batch, W) if published else min(self.replay.batch, task * W)
+        if self.fleet.streams[0].heads == "shared":
+            return Loader(self.fleet, batch, samples, joint=False, beside=room)
         heads = torch.tensor([task, *range(task)], device=self.fleet.device)  # member 0 is the new task
         return Loader(self.fleet, batch, samples, joint=True, beside=room, heads=heads)
 
@@ -72,12 +74,14 @@ class Memory:
 
 
 def kept_samples(stream: Stream, task: int, memory: int) -> Tensor:
-    """Which training samples of a task are kept, as places in its split: `memory` of every class, or all it has."""
+    """Which training samples of a task are kept, as places in its split: `memory` of every class, or all it has, as
+    they stand. So of samples that were kept, the same are kept again.
+    """
     split: Split = stream.tasks[task].train
     kept = []
     for label in range(len(stream.tasks[task].classes)):
         mine = torch.nonzero(split.labels == label).flatten()
         seed_key = torch.tensor([key(stream.seed, Purpose.MEMORY, task, label)])
         order = shuffled(seed_key, torch.tensor([len(mine)]), len(mine))[0]
-        kept.append(mine[order[:memory]])
+        kept.append(mine[order[:memory]] if len(mine) > memory else mine)
     return torch.cat(kept)

@@ -8,7 +8,6 @@ survives. A checksum over every byte tells a state that has changed since from o
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,20 +15,18 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from kenyon.errors import ResultsError
 from kenyon.files import write_atomically as write_atomically
 from kenyon.formats import Formats
+from kenyon.sealed import unbroken, write_sealed
 
 FORMATS = Formats(
     "state",
     2,
     {1: lambda head: head},  # 1 had no checksum: there is nothing to compare with
 )
-UNKNOWN = b'"checksum":"00000000"'  # where the checksum goes, as it counts in the checksum itself
-BLOCK = 2**24
 
 
 class StateError(ResultsError):
@@ -83,11 +80,7 @@ class Position:
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
     """`identity` names the configuration and seeds the state belongs to."""
     head = {"format": str(FORMATS.present), "identity": identity, "position": json.dumps(asdict(position))}
-    head["checksum"] = "0" * 8
-    data = to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, metadata=head)
-    begin = data.index(UNKNOWN) + len(UNKNOWN) - 9
-    whole = memoryview(data)
-    write_atomically(path, (whole[:begin], f"{zlib.crc32(whole):08x}".encode(), whole[begin + 8 :]))
+    write_sealed(path, tensors, head)
 
 
 def read_head(path: Path) -> dict[str, Any]:
@@ -136,12 +129,6 @@ def _damage(path: Path, error: Exception) -> str:
 
 def _same(path: Path, checksum: str) -> bool:
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            head = file.read(length).replace(f'"checksum":"{checksum}"'.encode(), UNKNOWN, 1)
-            found = zlib.crc32(head, zlib.crc32(length.to_bytes(8, "little")))
-            while block := file.read(BLOCK):
-                found = zlib.crc32(block, found)
+        return unbroken(path, checksum)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise StateError(path, _damage(path, error)) from error
-    return f"{found:08x}" == checksum

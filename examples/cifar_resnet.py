@@ -1,0 +1,10 @@
+"""CIFAR-100 five classes at a time, a ResNet-18 for fine-tuning and EWC, and five narrow ones for CAF.
+
+python examples/cifar_resnet.py --data FOLDER --device cuda
+"""
+
+from networks import resnet18
+from side_by_side import compare, from_source, options
+
+args = options(tasks=20, epochs=30, seeds=3, width=64)
+compare(from_source("r-cifar-100", args), resnet18, args, batch=128)

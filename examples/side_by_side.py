@@ -1,0 +1,117 @@
+"""What the examples of the estimator share: fine-tuning, EWC and CAF on the same tasks, and their scores in a table.
+
+CAF's five learners are narrower, so that all methods have about as many parameters.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kenyon import ContinualLearner
+from kenyon.metrics import Summary
+from kenyon.streams import find_source
+
+METHODS = {"finetune": 1, "ewc": 1, "caf-ewc": 5}  # and how many learners
+Task = tuple[str, tuple[Any, Any], tuple[Any, Any]]  # name, (X, y) to learn from, (X, y) to test on
+
+
+def options(**defaults: Any) -> argparse.Namespace:
+    """The options of every example. `--per-class`: samples to learn from (of CIFAR also to test on)."""
+    parser = argparse.ArgumentParser()
+    for name in ("tasks", "per-class", "epochs", "seeds", "width"):
+        parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
+    return parser.parse_args()
+
+
+def by_class(X: Any, y: Any, args: argparse.Namespace, *, each: int = 2) -> list[Task]:
+    """Tasks of so many classes, in the order of their labels; every second sample is for testing."""
+    tasks: list[Task] = []
+    classes = np.unique(y)
+    for first in range(0, len(classes) - each + 1, each):
+        mine = [np.flatnonzero(y == label) for label in classes[first : first + each]]
+        learn = np.concatenate([places[::2][: args.per_class] for places in mine])
+        test = np.concatenate([places[1::2] for places in mine])
+        tasks.append((" or ".join(map(str, classes[first : first + each])), (X[learn], y[learn]), (X[test], y[test])))
+    return tasks[: args.tasks]
+
+
+def from_source(name: str, args: argparse.Namespace) -> list[Task]:
+    """The tasks of one of Kenyon's own sources, whose files are in --data or where Kenyon looks for them."""
+    source = find_source(name).load(args.data)
+    assert isinstance(source.test, Tensor) and isinstance(source.groups, tuple) and isinstance(source.images, Tensor)
+    tasks: list[Task] = []
+    for group in source.groups[: args.tasks]:
+        mine = [torch.nonzero(source.labels == c).flatten() for c in group.classes]
+        learn = torch.cat([places[~source.test[places]][: args.per_class] for places in mine])
+        test = torch.cat([places[source.test[places]][: args.per_class] for places in mine])
+        tasks.append((group.name, *((source.images[part], source.labels[part]) for part in (learn, test))))
+    return tasks
+
+
+def compare(
+    tasks: Sequence[Task],
+    backbone: Callable[[int], nn.Module],
+    args: argparse.Namespace,
+    *,
+    ordered: bool = False,
+    **settings: Any,
+) -> None:
+    """Learn all tasks by every method and seed, and print average accuracies: mean and standard error over seeds.
+
+    `backbone` builds a network of a width: `--width` is that of a single learner.
+    Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. Settings are the estimator's.
+    """
+    rows = []
+    for method, learners in METHODS.items():
+        narrow, begun, found = _narrow(backbone, args.width, learners), time.perf_counter(), []
+        for seed in range(args.seeds):
+            order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
+            learner = ContinualLearner(
+                lambda narrow=narrow: backbone(narrow),
+                method,
+                epochs=args.epochs,
+                seed=seed,
+                device=args.device,
+                **settings,
+            )
+            for number in order:
+                name, learn, test = tasks[number]
+                learner.fit(*learn, task=name, test=test)
+            found.append([np.mean(learner.accuracy_matrix(reading)[-1]) for reading in ("named", "inferred")])
+        named, inferred = (Summary.of(column) for column in zip(*found, strict=True))
+        row = {"method": method, "learners": learners, "width": narrow, "parameters": _size(learner)}
+        row |= {"named": named.runs, "inferred": inferred.runs, "seconds": time.perf_counter() - begun}
+        rows.append(row)
+        line = f"{method:9} {row['parameters']:>10,} parameters   {named.text(1):>12} %"
+        if settings.get("heads") != "shared":
+            line += f"   {inferred.text(1):>12} % with the task inferred"
+        print(f"{line}   {row['seconds']:.1f} s", flush=True)
+    if args.json:
+        shown = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
+        args.json.write_text(json.dumps({"options": shown, "rows": rows}, indent=1) + "\n")
+
+
+def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> int:
+    """The width at which so many learners have most nearly as many parameters as one of the given width."""
+
+    def parameters(w: int) -> int:
+        return sum(p.numel() for p in backbone(w).parameters())
+
+    budget = parameters(width)
+    return min(range(1, width + 1), key=lambda w: abs(learners * parameters(w) - budget))
+
+
+def _size(learner: ContinualLearner) -> int:
+    return learner.knowledge_.net.parameter_count

@@ -1,0 +1,149 @@
+"""Data as they come (arrays, tensors, tables, datasets, loaders, folders) as one tensor of inputs and their labels.
+
+Everything is read whole into memory. What scikit-learn checks of arrays (shapes, numbers that are finite, names of
+columns) it checks here too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from kenyon.errors import DataError
+from kenyon.estimator.errors import InputError, InputTypeError
+from kenyon.streams.cuts import Groups
+from kenyon.streams.datasets import pairs, stacked
+from kenyon.streams.image_folders import from_folder
+
+Labels = npt.NDArray[Any]
+
+
+def arrived(
+    owner: BaseEstimator, data: Any, labels: Any = None, *, first: bool, tokens: bool, side: int | None
+) -> tuple[Tensor, Labels | None]:
+    """Inputs (N, *shape): uint8 images (N, C, H, W), int64 tokens or float32; and labels (N,), if there are any.
+
+    `owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
+    elsewhere; `tokens`: whole numbers are meant as such; `side`: of images that are read from folders.
+    """
+    if isinstance(data, tuple) and labels is None:
+        if len(data) != 2:
+            raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
+        data, labels = data
+    try:
+        if isinstance(data, (str, Path, Dataset, DataLoader)):
+            if labels is not None:
+                raise InputError("A Dataset, a DataLoader or a folder brings its own labels. Leave y out.")
+            data, labels = _folder(Path(data), side) if isinstance(data, (str, Path)) else _items(data)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in single precision is refused as such
+            inputs = _inputs(owner, data, first=first, tokens=tokens)
+        found = None if labels is None else _labels(labels)
+    except InputError:
+        raise
+    except DataError as error:
+        raise InputError(str(error)) from error
+    except (TypeError, ValueError) as error:
+        kind = InputTypeError if isinstance(error, TypeError) else InputError
+        raise kind(str(error)) from error
+    if found is not None and len(found) != len(inputs):
+        raise InputError(
+            f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
+            "Give one label a sample."
+        )
+    return inputs, found
+
+
+def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
+    """The classes of a task, sorted: those named, or those there are. `known`: those of the tasks before."""
+    classes = np.unique(labels if named is None else _labels(named))
+    mine, others = (_kind(some) for some in (classes, labels if known is None else known))
+    if mine != others:
+        raise InputError(f"These labels are {mine}, and others {others}. Give all labels as {others}.")
+    if len(classes) < 2:
+        raise InputError(
+            f"The task has one class only, {classes[0].item()!r}, and there is nothing to tell apart. "
+            "A task needs samples of at least two classes."
+        )
+    return classes
+
+
+def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
+    """Labels as places among the classes, from 0."""
+    new = np.setdiff1d(labels, classes)
+    if len(new):
+        raise InputError(
+            f"{what} samples have the label {new[0].item()!r}, which is none of those learned: "
+            f"{', '.join(map(repr, classes.tolist()))}. Classes that come later are named at first (classes=...)."
+        )
+    return torch.from_numpy(np.searchsorted(classes, labels))
+
+
+def _kind(labels: Labels) -> str:
+    return "strings" if labels.dtype.kind == "U" else "numbers"
+
+
+def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:
+    if isinstance(data, Tensor):
+        data = data.detach().cpu()
+        data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
+    many = getattr(data, "ndim", 2) > 2
+    if many:
+        array = check_array(data, dtype=None, ensure_2d=False, allow_nd=True, input_name="X")
+    else:
+        array = validate_data(owner, data, reset=first, dtype=None if tokens else np.float32)
+    if array.dtype == np.uint8 and array.ndim == 4:
+        return torch.from_numpy(np.ascontiguousarray(array))
+    if tokens and np.issubdtype(array.dtype, np.integer):
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+    if many:
+        array = check_array(array, dtype=np.float32, ensure_2d=False, allow_nd=True, input_name="X")
+    return torch.from_numpy(np.array(array, dtype=np.float32))
+
+
+def _labels(labels: Any) -> Labels:
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    found = column_or_1d(labels, warn=True)
+    check_classification_targets(found)
+    if found.dtype.kind == "O" and all(isinstance(label, str) for label in found):
+        found = found.astype(str)
+    if found.dtype.kind not in "biufU":
+        raise InputError(
+            f"Labels are numbers or strings, all of one kind; these are {found.dtype}. Turn them into strings."
+        )
+    return found
+
+
+def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
+    """The samples of a dataset or the batches of a loader, one after another."""
+    if not isinstance(data, DataLoader):
+        samples, labels = pairs(data, "The dataset")
+        return stacked(samples, "The dataset"), labels
+    batches = list(data)
+    if not batches:
+        raise InputError("The loader has no samples (0 samples): at least one is needed.")
+    if not all(isinstance(batch, (tuple, list)) and len(batch) == 2 for batch in batches):
+        raise InputError("A DataLoader must give batches (inputs, labels).")
+    inputs, found = ([batch[part] for batch in batches] for part in (0, 1))
+    return torch.cat(inputs), np.concatenate([np.asarray(some) for some in found])
+
+
+def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:
+    """The images of a folder of classes, and their classes."""
+    classes = sorted(part.name for part in path.iterdir() if part.is_dir()) if path.is_dir() else []
+    if {"train", "test"} <= {name.lower() for name in classes}:
+        raise InputError(f"{path} has folders for train and test. Give {path / 'train'}, and the other as test=...")
+    if side is None:
+        raise InputError(f"How large shall the images of {path} be? Say so: ContinualLearner(..., side=32).")
+    source = from_folder(path, Groups([classes]), side=side)
+    assert isinstance(source.images, Tensor)
+    return source.images, np.array(source.class_names)[source.labels.numpy()]

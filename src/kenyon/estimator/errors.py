@@ -1,0 +1,35 @@
+"""Errors of the estimator: Kenyon's, and of the kinds that scikit-learn's conventions ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sklearn.exceptions import NotFittedError
+
+from kenyon.errors import ConfigError, DataError, KenyonError
+
+
+class InputError(DataError, ValueError):
+    """Data given to the estimator that it cannot use."""
+
+
+class InputTypeError(InputError, TypeError):
+    """Data of a type that it cannot use."""
+
+
+class SettingError(ConfigError, ValueError):
+    """A parameter of the estimator that it cannot use, or not any more."""
+
+
+class NothingLearnedError(KenyonError, NotFittedError):  # type: ignore[misc]
+    """Asked before anything was learned."""
+
+
+@contextmanager
+def as_setting_errors() -> Iterator[None]:
+    """What the parts that the estimator stands on say of its parameters is a SettingError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise error if isinstance(error, SettingError) else SettingError(str(error)) from error

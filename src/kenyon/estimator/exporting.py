@@ -1,0 +1,160 @@
+"""A learner as a plain PyTorch module, for `torch.export` and ONNX: what `predict_proba` computes, and nothing of
+Kenyon in it.
+
+Every learner is a copy of the backbone with its own weights. So the module is also the definition of a learner's
+answers, written slowly, and what an export says is held against `predict_proba` before it is handed out.
+"""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kenyon.errors import ResultsError
+from kenyon.estimator.errors import SettingError
+from kenyon.estimator.inferring import task_weights
+from kenyon.estimator.knowledge import Knowledge
+from kenyon.nets import Net
+from kenyon.nets.net import GATE_SLOPE
+
+TOLERANCE = 1e-4  # between probabilities
+
+
+@dataclass(frozen=True)
+class Export:
+    path: Path
+    difference: float  # the largest between its probabilities and those of `predict_proba`, on the examples
+
+
+class Plain(nn.Module):
+    """Inputs as they come to `predict_proba` (N, ...) -> probabilities (N, C)."""
+
+    mean: Tensor | None
+    std: Tensor | None
+
+    def __init__(self, known: Knowledge, backbone: nn.Module, task: int | None) -> None:
+        super().__init__()
+        net, form = known.net, known.form
+        self.tasks = known.apart if task is None else [task]
+        self.kind, self.learners = form.kind, net.learners
+        rest = (-1, *(1,) * (len(form.shape) - 1))
+        self.register_buffer("mean", torch.tensor(form.mean).view(rest) if form.mean else None)
+        self.register_buffer("std", torch.tensor(form.std).view(rest) if form.std else None)
+        self.classes = len(known.classes if task is None else known.labels[task])
+        self.networks, self.heads, self.gates = nn.ModuleList(), nn.ModuleList(), nn.ParameterList()
+        made: dict[int, nn.ModuleList] = {}  # tasks that are answered by the same weights share them
+        for place, t in enumerate(self.tasks):
+            rows = known.rows(t).cpu()
+            shared = "learners" not in known.tensors and not net.statistics
+            if not shared or not made:
+                of_task = [_with(backbone, net, row, k, net.head_of(t)) for row in rows for k in range(net.learners)]
+                made[place] = nn.ModuleList(of_task)
+            self.networks.append(made[0 if shared else place])
+            self.heads.append(nn.ModuleList(_head(net, row, net.head_of(t), len(known.labels[t])) for row in rows))
+            gate = torch.ones(len(rows), net.learners)
+            if net.gate:
+                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., net.head_of(t)])
+            self.gates.append(nn.Parameter(gate, requires_grad=False))
+            columns = np.searchsorted(known.classes, known.labels[t]) if task is None else np.arange(self.classes)
+            spread = torch.zeros(len(columns), self.classes)
+            spread[torch.arange(len(columns)), torch.from_numpy(columns)] = 1.0
+            self.register_buffer(f"spread{place}", spread)  # (C_t, C) which class of all each of its classes is
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        x = inputs.float() / 255 if self.kind == "bytes" else inputs
+        if self.mean is not None and self.std is not None:
+            x = (x - self.mean) / self.std
+        said = [self._task(place, x) for place in range(len(self.tasks))]
+        weights = task_weights(said)
+        parts = [weights[:, t : t + 1] * (p @ self.get_buffer(f"spread{t}")) for t, p in enumerate(said)]
+        return torch.stack(parts).sum(0)
+
+    def _task(self, place: int, x: Tensor) -> Tensor:
+        networks, heads, gates = self.networks[place], self.heads[place], self.gates[place]
+        assert isinstance(networks, nn.ModuleList) and isinstance(heads, nn.ModuleList)
+        K, each = self.learners, []
+        for member, head in enumerate(heads):
+            vectors = [networks[member * K + k](x) * gates[member, k] for k in range(K)]
+            each.append(head(torch.stack(vectors).sum(0)).softmax(-1))
+        return torch.stack(each).mean(0)
+
+
+def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int | None, examples: Tensor) -> Export:
+    """`examples` (N, ...) as they come to `predict_proba`. The file is written once its answers are those wanted."""
+    module, wanted = Plain(known, backbone, task).eval(), _wanted(known, task, examples)
+    writers = {".pt2": _torch_export, ".onnx": _onnx}
+    if path.suffix not in writers:
+        raise SettingError(f"{path.name} must end in .pt2 (torch.export) or .onnx.")
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Path(folder) / path.name
+        said = writers[path.suffix](module, examples, draft)
+        difference = float((said.double() - wanted).abs().max())
+        if not difference <= TOLERANCE:
+            raise ResultsError(
+                f"The exported program's probabilities differ from the learner's by {difference:.2g}: {path} was not "
+                "written. A backbone that computes with the batch's own numbers cannot be exported."
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(draft.read_bytes())
+    return Export(path, difference)
+
+
+def _wanted(known: Knowledge, task: int | None, examples: Tensor) -> Tensor:
+    return known.across_tasks(examples) if task is None else known.probabilities(examples, [task])[0]
+
+
+def _torch_export(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(module, (examples[:2],), dynamic_shapes=({0: batch},))
+    torch.export.save(program, path)
+    said: Tensor = torch.export.load(path).module()(examples)
+    return said.detach()
+
+
+def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 - the exporter needs it
+    except ImportError as error:
+        raise SettingError("ONNX needs packages that are not installed: pip install 'kenyon[onnx]'.") from error
+    batch: Any = torch.export.Dim("batch", min=1)
+    torch.onnx.export(
+        module,
+        (examples[:2],),
+        str(path),
+        input_names=["inputs"],
+        output_names=["probabilities"],
+        dynamic_shapes=({0: batch},),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {"inputs": examples.numpy()})[0])
+
+
+def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, head: int) -> nn.Module:
+    """The backbone with a learner's weights, and its running statistics beside a head."""
+    module = copy.deepcopy(backbone).cpu().eval()
+    parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+    with torch.no_grad():
+        for name in net.backbone_names:
+            parameters[name].copy_(net.layout.view(row, name)[learner])
+        for name in net.statistics.first:
+            buffers[name].copy_(net.layout.view(row, name)[head, learner])
+    return module
+
+
+def _head(net: Net, row: Tensor, place: int, classes: int) -> nn.Linear:
+    head = nn.Linear(net.features, classes)
+    with torch.no_grad():
+        head.weight.copy_(net.layout.view(row, "head.weight")[place, :classes])
+        head.bias.copy_(net.layout.view(row, "head.bias")[place, :classes])
+    return head

@@ -1,0 +1,116 @@
+"""All that a learner keeps when a task's data are gone, and what it says of new samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kenyon.errors import unknown
+from kenyon.estimator.arriving import Labels
+from kenyon.estimator.errors import InputError
+from kenyon.estimator.form import Form
+from kenyon.estimator.growing import Met
+from kenyon.estimator.inferring import across_tasks
+from kenyon.metrics import Array
+from kenyon.nets import Net
+from kenyon.streams.task import Split, Stream
+from kenyon.train.device import Lanes, Runs, on_device
+from kenyon.train.fleet import Fleet
+
+CHUNK = 1024
+ROUND = 32  # samples: small networks see multiples of it, so that what one says does not depend on the others
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    net: Net
+    stream: Stream  # the tasks learned: of each its test samples, and those training samples that a method keeps
+    labels: tuple[Labels, ...]  # of each task its classes, sorted
+    form: Form
+    tensors: dict[str, Tensor]  # the state of training, from which the next task goes on
+    matrix: Array  # (T, T) accuracy of task i after task t, the task named, in per cent; NaN where nothing tests
+    inferred: Array  # (T, T) the same, the task inferred
+    fixed: dict[str, Any]  # parameters that can no longer change
+
+    @property
+    def pool(self) -> Tensor:
+        """Samples that are kept."""
+        assert isinstance(self.stream.pool, Tensor)
+        return self.stream.pool
+
+    @property
+    def names(self) -> list[str]:
+        return [task.name for task in self.stream.tasks]
+
+    @property
+    def classes(self) -> Labels:
+        return np.unique(np.concatenate(self.labels))
+
+    def place(self, task: str) -> int:
+        if task not in self.names:
+            raise InputError(str(unknown("task", task, self.names)))
+        return self.names.index(task)
+
+    def rows(self, task: int) -> Tensor:
+        """The rows (M, P) of the networks that answer for a task: one, or as many as learn independently."""
+        learners = self.tensors.get("learners")  # (R, T, P) where every task has a learner of its own
+        return self.tensors["theta"] if learners is None else learners[:, task].contiguous()
+
+    @property
+    def apart(self) -> list[int]:
+        """Tasks whose answers differ: one stands for all where they share a network and a head."""
+        return [0] if self.net.shared and "learners" not in self.tensors else list(range(len(self.names)))
+
+    def across_tasks(self, inputs: Tensor) -> Tensor:
+        """The probabilities of all classes, (N, C), whatever task inputs belong to."""
+        labels = [self.labels[task] for task in self.apart]
+        return across_tasks(self.probabilities(inputs, self.apart), labels, self.classes)
+
+    def examples(self, most: int = 8) -> Tensor:
+        """A few inputs: kept samples where there are any, else made-up ones."""
+        form, pool = self.form, self.pool
+        if len(pool):
+            return pool[:: max(1, len(pool) // most)][:most]
+        if form.kind == "tokens":  # the first is the only one that is certainly known
+            return torch.zeros(most, *form.shape, dtype=torch.int64)
+        drawn = torch.randn(most, *form.shape, generator=torch.Generator().manual_seed(0))
+        if form.kind == "bytes":
+            return (drawn * 50 + 128).clamp(0, 255).to(torch.uint8)
+        along = (-1, *(1,) * (len(form.shape) - 1))
+        mean, std = form.mean or (0.0,), form.std or (1.0,)
+        return drawn * torch.tensor(std).view(along) + torch.tensor(mean).view(along)
+
+    @torch.no_grad()
+    def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:
+        """What the heads of some tasks say of inputs (N, ...): (N, C) each, in double precision."""
+        if "learners" in self.tensors and len(tasks) > 1:
+            return [self.probabilities(inputs, [task])[0] for task in tasks]
+        net, theta = self.net, self.rows(tasks[0])
+        M, N, execute = len(theta), len(inputs), net.execute
+        heads = torch.tensor([net.head_of(task) for task in tasks], device=net.device)
+        none = torch.zeros(0, dtype=torch.long)
+        empty = Split(inputs, none, none)
+        stream = replace(self.stream, tasks=(Met("asked", ("any",), empty, empty, empty),))
+        said = torch.zeros(M, len(tasks), N, max(net.class_counts), dtype=torch.float64, device=net.device)
+        with on_device(net.device):
+            channels, frame, refer = execute.input_channels, execute.frame, not net.small
+            fleet = Fleet([stream] * M, net.device, channels, frame=frame, by_reference=refer)
+
+            def work(run: Runs) -> None:
+                for start in range(0, N, CHUNK):
+                    there = min(CHUNK, N - start)
+                    size = -(-there // ROUND) * ROUND if net.small else there
+                    index = torch.arange(start, start + size, device=net.device).clamp(max=N - 1)
+                    places = index.expand(M, -1).contiguous() if isinstance(run, slice) else index
+                    out = net.every_head(theta[run], fleet.images(run, places), heads)
+                    said[run, :, start : start + there] = out[..., :there, :].double()
+
+            Lanes(net.device, M, together=net.together, threads=execute.threads).each(range(M), work)
+        mean = said.softmax(-1).mean(0).cpu()  # (n, N, C)
+        parts = [p[:, : len(self.labels[task])] for p, task in zip(mean, tasks, strict=True)]
+        return [part / part.sum(1, keepdim=True) for part in parts]

@@ -1,0 +1,134 @@
+"""How to learn: the estimator's parameters as a method, a training regime and a network."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, get_args
+
+import torch
+from torch import nn
+
+from kenyon.estimator.errors import SettingError, as_setting_errors
+from kenyon.estimator.form import Form
+from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of
+from kenyon.methods import Method
+from kenyon.nets import Net
+from kenyon.nets.fresh import seeded
+from kenyon.nets.parts import take_apart
+from kenyon.streams.task import Heads, Stream
+from kenyon.train import Trainer, Training
+from kenyon.train.device import choose_device
+
+PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+FIXED = ("method", "learners", "heads", "diversity", "gate", "start", "seed", "frozen")  # from the first task on
+
+Backbone = nn.Module | Callable[[], nn.Module] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    backbone: nn.Module
+    form: Form
+    method: Method
+    training: Training
+    fixed: dict[str, Any]  # the values of FIXED
+    options: Mapping[str, Any]  # of `Net`
+
+    @property
+    def seed(self) -> int:
+        return int(self.fixed["seed"])
+
+    @property
+    def members(self) -> int:
+        """How many networks learn independently."""
+        return int(self.fixed["learners"]) if self.method.apart else 1
+
+    def net(self, class_counts: Sequence[int]) -> Net:
+        method, K = self.method, self.fixed["learners"] // self.members
+
+        def build(learned: dict[str, tuple[int, ...]]) -> Net:
+            place = (self.backbone, self.form.shape, class_counts)
+            return Net(*place, learners=K, learned=learned, active_column=method.active_column, **self.options)
+
+        with as_setting_errors():
+            return build(method.learned(build({})))
+
+    def trainer(self, stream: Stream) -> Trainer:
+        net = self.net(stream.class_counts)
+        with as_setting_errors():
+            return Trainer(net, [stream], self.method, self.training, members=self.members)
+
+    def check_against(self, fixed: Mapping[str, Any]) -> None:
+        """That nothing has changed that other tasks were learned with."""
+        for name, was in fixed.items():
+            if self.fixed[name] == was:
+                continue
+            if name == "frozen":
+                raise SettingError(
+                    "The backbone's frozen weights or constants have other values than when the tasks before were "
+                    "learned. Give the backbone with the same ones, or begin with a new learner."
+                )
+            raise SettingError(
+                f"{name} was {was!r} when the tasks before were learned; now it is {self.fixed[name]!r}. "
+                "Set it back with set_params, or begin with a new learner."
+            )
+
+
+def built(backbone: Backbone, features: int) -> nn.Module:
+    """The backbone as a module, whatever it was given as; `features`: numbers of a sample."""
+    if isinstance(backbone, nn.Module):
+        return backbone
+    if backbone is None:
+        backbone = partial(default_backbone, features)
+    module = seeded(backbone, 0) if callable(backbone) else None  # PyTorch's own generator shall not notice
+    if not isinstance(module, nn.Module):
+        raise SettingError(
+            "backbone must be a torch.nn.Module, or a function without arguments that builds one, not "
+            f"{type(backbone if module is None else module).__name__}."
+        )
+    return module
+
+
+def frozen_parts(backbone: nn.Module) -> int:
+    """A checksum of what all learners share and nothing changes."""
+    found = 0
+    for name, value in sorted(take_apart(backbone).constants.items()):
+        data = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        found = zlib.crc32(data, zlib.crc32(name.encode(), found))
+    return found
+
+
+def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> Plan:
+    """From the parameters of the estimator; `validated`: see `build_training`."""
+    values, given = dict(parameters), parameters["backbone"]
+    backbone = built(given, prod(form.shape))
+    if values["precision"] not in PRECISIONS:
+        raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {values['precision']!r}.")
+    if values["heads"] not in get_args(Heads):
+        raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {values['heads']!r}.")
+    if type(values["seed"]) is not int or values["seed"] < 0:
+        raise SettingError(f"seed must be a whole number, 0 or larger, not {values['seed']!r}.")
+    with as_setting_errors():
+        values["learners"] = learners_of(values["method"], values["learners"])
+        strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}
+        method = build_method(values["method"], strengths, values["options"])
+        training = build_training(
+            values["epochs"], values["batch"], values["rate"], values["validation"] if validated else None
+        )
+        options = {
+            "diversity": values["diversity"],
+            "gate": values["gate"],
+            "shared_head": values["heads"] == "shared",
+            "start": values["start"],
+            "draw": None if isinstance(given, nn.Module) else given,
+            "device": choose_device(values["device"]),
+            "dtype": PRECISIONS[values["precision"]],
+            "input_dtype": form.input_dtype,
+            "in_place": form.kind == "bytes",
+        }
+        values["frozen"] = frozen_parts(backbone)
+    return Plan(backbone, form, method, training, {name: values[name] for name in FIXED}, options)

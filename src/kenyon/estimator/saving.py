@@ -1,0 +1,157 @@
+"""A learner in a file: safetensors with a JSON header and a checksum. Loading it executes nothing.
+
+The architecture of a backbone is code, and code is not saved: `load_learner` is given the backbone again and checks
+that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the one
+that was saved would have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from kenyon.errors import ResultsError
+from kenyon.estimator.errors import SettingError
+from kenyon.estimator.form import Form
+from kenyon.estimator.growing import Met
+from kenyon.estimator.knowledge import Knowledge
+from kenyon.formats import Formats
+from kenyon.metrics import Array
+from kenyon.nets import Net
+from kenyon.sealed import unbroken, write_sealed
+from kenyon.streams.task import Split, Stream
+from kenyon.version import __version__
+
+FORMATS = Formats("learner", 1, instead="load another file")
+PARTS = ("train", "test")  # what is kept of a task
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A file that was read, before there is a network for it."""
+
+    path: Path
+    parameters: dict[str, Any]  # of the estimator, without the backbone
+    attributes: dict[str, Any]  # that scikit-learn's conventions ask for
+    form: Form
+    class_counts: tuple[int, ...]
+    _head: dict[str, Any]
+    _tensors: dict[str, Tensor]
+
+    def knowledge(self, net: Net) -> Knowledge:
+        """With the network that the weights belong to."""
+        self._check(net)
+        head, tensors = self._head, self._tensors
+        state = {n.removeprefix("state."): t.to(net.device) for n, t in tensors.items() if n.startswith("state.")}
+        labels = tuple(np.array(task["labels"], dtype=task["dtype"]) for task in head["tasks"])
+        pool, tasks = tensors["pool"], []
+        for number, (task, mine) in enumerate(zip(head["tasks"], labels, strict=True)):
+            train, test = (
+                Split(pool, tensors[f"{part}.{number}.index"], tensors[f"{part}.{number}.labels"]) for part in PARTS
+            )
+            none = Split(pool, train.index[:0], train.labels[:0])
+            tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
+        stream = Stream("arriving", head["fixed"]["seed"], tuple(tasks), self.form.mean, self.form.std)
+        stream = replace(stream, heads=head["fixed"]["heads"])
+        matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
+        return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["fixed"])
+
+    def _check(self, net: Net) -> None:
+        saved = {name: tuple(shape) for name, shape in self._head["layout"]}
+        here = {name: segment.shape for name, segment in net.layout.segments.items()}
+        for name in sorted({*saved, *here}):
+            if saved.get(name) != here.get(name):
+                raise SettingError(
+                    f"{self.path} was saved with another backbone: {name} is {_shape(saved.get(name))} there and "
+                    f"{_shape(here.get(name))} in this one. Give the backbone that the learner was made with."
+                )
+        if self._tensors["state.theta"].shape[1] != net.layout.size:
+            raise ResultsError(f"{self.path} is damaged: its weights do not fit what it says of them.")
+
+
+def save_learner(
+    path: Path, known: Knowledge, parameters: dict[str, Any], attributes: dict[str, Any], *, tests: bool
+) -> None:
+    """`tests`: whether the test samples are saved, with which the accuracies of later tasks are measured."""
+    tensors = {f"state.{name}": tensor for name, tensor in known.tensors.items()}
+    kept = [[task.train, task.test if tests else _nothing(task.test)] for task in known.stream.tasks]
+    used = torch.cat([split.index for splits in kept for split in splits])
+    tensors["pool"], start = known.pool[used], 0
+    for number, splits in enumerate(kept):
+        for part, split in zip(PARTS, splits, strict=True):
+            tensors[f"{part}.{number}.index"] = torch.arange(start, start + len(split))
+            tensors[f"{part}.{number}.labels"] = split.labels
+            start += len(split)
+    head = {
+        "format": FORMATS.present,
+        "kenyon": __version__,
+        "parameters": parameters,
+        "attributes": attributes,
+        "fixed": known.fixed,
+        "form": asdict(known.form),
+        "layout": [(name, segment.shape) for name, segment in known.net.layout.segments.items()],
+        "tasks": [
+            {"name": name, "labels": labels.tolist(), "dtype": labels.dtype.str}
+            for name, labels in zip(known.names, known.labels, strict=True)
+        ],
+        "matrix": _plain(known.matrix),
+        "inferred": _plain(known.inferred),
+    }
+    try:
+        text = json.dumps(head)
+    except TypeError as error:
+        raise SettingError(f"Parameters are saved as JSON, and one of them cannot be ({error}).") from error
+    try:
+        write_sealed(path, tensors, {"learner": text})
+    except ResultsError as error:
+        reason = getattr(error.__cause__, "strerror", None) or str(error)
+        raise ResultsError(
+            f"Cannot write {path}: {reason}. Make room, or save elsewhere; a file that was there is as it was."
+        ) from error
+
+
+def read_learner(path: Path) -> Saved:
+    if not path.is_file():
+        raise ResultsError(f"There is no file {path}. Give one that `save` has written.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata() or {}
+            if "learner" not in said:
+                raise ResultsError(f"{path} is not a saved learner. Give a file that `save` has written.")
+            head = FORMATS.read(json.loads(said["learner"]), path)
+            whole = unbroken(path, said["checksum"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        if not whole:
+            raise ResultsError(f"{path} is damaged: its checksum is wrong. Take another copy of it.")
+        shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))
+        form = Form(head["form"]["kind"], shape, mean, std)
+        counts = tuple(len(task["labels"]) for task in head["tasks"])
+        return Saved(path, head["parameters"], head["attributes"], form, counts, head, tensors)
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ResultsError(
+            f"{path} cannot be read: it is damaged, or no saved learner ({error}). Take another copy of it."
+        ) from error
+
+
+def _nothing(split: Split) -> Split:
+    return Split(split.pool, split.index[:0], split.labels[:0])
+
+
+def _plain(matrix: Array) -> list[list[float | None]]:
+    return [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
+
+
+def _matrix(rows: Sequence[Sequence[float | None]]) -> Array:
+    return np.array([[np.nan if value is None else value for value in row] for row in rows], dtype=np.float64)
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else str(shape)

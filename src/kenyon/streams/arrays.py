@@ -1,0 +1,113 @@
+"""Streams from the user's own arrays: samples x, labels y, and how they are cut into tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kenyon.errors import DataError
+from kenyon.streams.cuts import Classes, Cut
+from kenyon.streams.labels import numbered
+from kenyon.streams.partition import FixedTest, GivenValidation, Partition, RandomTest
+from kenyon.streams.pool import channels, check_pool
+from kenyon.streams.source import Source
+
+ROUNDING = 1e-9  # of a mean: what varies less is always the same
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    by: Cut | None = None,
+    *,
+    test: float | Any = 0.2,
+    validation: Any = None,
+    normalise: bool = True,
+    ordered: bool = False,
+    name: str = "arrays",
+) -> Source:
+    """A source of labelled samples: NumPy arrays, tensors, or whatever NumPy makes arrays of.
+
+    x (N, ...): bytes (uint8) of the shape (N, C, H, W) are images, other integers tokens, and floats values of any
+    shape. y (N,): integers or strings. `by`: how they make tasks (`Classes`, `Groups`, `Times`, `Domains`); left out,
+    two classes each.
+
+    `test`: which samples test, (N,) bool, or the share of every task that the seed of a run draws. `validation`:
+    which samples validate, (N,) bool; left out, the seed draws the share that the training regime asks for.
+    `normalise`: by mean and standard deviation of every channel or column, over all samples that do not test (where
+    the seed draws them: over all samples). `ordered`: tasks come in the order of the cut, else the seed shuffles
+    them; times are ordered anyway.
+    """
+    pool = as_pool(x)
+    check_pool(name, pool)
+    labels, names = numbered(y)
+    if len(pool) != len(labels):
+        raise DataError(f"{name}: x has {len(pool)} samples and y {len(labels)} labels. Give one label a sample.")
+    if len(names) < 2:
+        raise DataError(f"{name}: all samples have the class {', '.join(names)}. A task needs two or more.")
+    tasks = (by or Classes()).cut(labels, names)
+    groups = tuple(replace(group, fixed=group.fixed or ordered) for group in tasks.groups)
+    tested = None if isinstance(test, float) else _mask(test, len(labels), f"{name}: test")
+    if tested is not None and bool(tested.all()):
+        raise DataError(f"{name}: all samples are for test. Leave some to learn from.")
+    rule: Tensor | Partition = RandomTest(_share(test)) if tested is None else tested
+    if validation is not None:
+        held_out = _mask(validation, len(labels), f"{name}: validation")
+        if tested is not None and bool((tested & held_out).any()):
+            raise DataError(f"{name}: some samples are for test and for validation. Give each one purpose.")
+        rule = GivenValidation(held_out, FixedTest(rule) if isinstance(rule, Tensor) else rule)
+    mean, std = moments(pool if tested is None else pool[~tested], normalise)
+    return Source(name, pool, labels, rule, names, groups, mean, std, part=tasks.part, heads=tasks.heads)
+
+
+def as_pool(x: Any) -> Tensor:
+    """Numbers of any kind in one of those that a pool may have."""
+    if isinstance(x, Tensor):
+        pool = x.detach().cpu()
+    else:
+        try:
+            found = np.asarray(x)
+        except ValueError as error:
+            raise DataError(f"x makes no array: {error}. Bring all samples to one shape.") from error
+        if found.dtype.kind not in "fiub":
+            raise DataError(f"x must be an array of numbers, not of {found.dtype}. Turn its columns into numbers.")
+        pool = torch.from_numpy(np.ascontiguousarray(found))
+    if pool.dtype == torch.uint8:
+        return pool
+    whole = not pool.is_floating_point() and pool.dtype != torch.bool
+    return pool.to(torch.int64 if whole else torch.float32)
+
+
+def _share(test: float) -> float:
+    if not 0 < test < 1:
+        raise DataError(f"test is a share between 0 and 1, or one bool a sample, not {test}.")
+    return test
+
+
+def _mask(given: Any, count: int, what: str) -> Tensor:
+    mask = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given))
+    if mask.dtype != torch.bool or mask.shape != (count,):
+        raise DataError(f"{what} must be {count} bools, one a sample, not {tuple(mask.shape)} of {mask.dtype}.")
+    return mask
+
+
+def moments(pool: Tensor, normalise: bool = True) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of every channel or column, of pixels scaled to [0, 1]; what never varies has 1.
+    Not to be normalised, pixels only become numbers from 0 to 1 and values stay; tokens always do.
+    """
+    images = pool.dtype == torch.uint8
+    if pool.dtype == torch.int64 or not (normalise or images):
+        return (), ()
+    if not normalise:
+        return (0.0,) * channels(pool), (1.0,) * channels(pool)
+    each = pool.movedim(1, 0)  # a channel at a time: in double precision a whole pool could be large
+    means = [float(channel.mean(dtype=torch.float64)) for channel in each]
+    spreads = [float(channel.double().std(correction=0)) for channel in each]
+    scale = 255.0 if images else 1.0
+    varies = [spread > ROUNDING * abs(mean) for mean, spread in zip(means, spreads, strict=True)]
+    stds = (spread / scale if there else 1.0 for spread, there in zip(spreads, varies, strict=True))
+    return tuple(mean / scale for mean in means), tuple(stds)

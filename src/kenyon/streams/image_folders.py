@@ -1,0 +1,86 @@
+"""Streams from folders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from kenyon.data.cache import cached
+from kenyon.data.decode import File, Picture, fingerprint, write_equal
+from kenyon.data.trees import Folder
+from kenyon.errors import DataError
+from kenyon.streams.arrays import from_arrays
+from kenyon.streams.cuts import Cut, Domains
+from kenyon.streams.source import Source
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+TEST, VALIDATION = ("test",), ("val", "validation")
+PURPOSES = ("train", *TEST, *VALIDATION)
+
+
+def from_folder(
+    path: Path | str,
+    by: Cut | None = None,
+    *,
+    side: int,
+    grey: bool = False,
+    test: float = 0.2,
+    normalise: bool = True,
+    ordered: bool = False,
+    name: str | None = None,
+) -> Source:
+    """Images in folders: CLASS/image, or DOMAIN/CLASS/image for a stream of domains. Around these there may be the
+    folders train, test and perhaps val; without them `test` is the share that the seed draws.
+
+    Images are scaled to `side` x `side` pixels of three colours, or `grey`, once, into the cache folder. Else as
+    `from_arrays`.
+    """
+    tree = Folder(Path(path), "Mend or remove it.")
+    if not tree.path.is_dir():
+        raise DataError(f"There is no folder {tree.path}. Give one with a folder of images for every class.")
+    files = [file for file in tree.names() if file.lower().endswith(SUFFIXES)]
+    if not files:
+        raise DataError(f"{tree.path} holds no images ({', '.join(SUFFIXES)}).")
+    parts = [file.split("/")[:-1] for file in files]
+    purposes = {place[0].lower() for place in parts if place}
+    given = {"train", "test"} <= purposes <= set(PURPOSES)
+    purpose = [place[0].lower() if given else "" for place in parts]
+    places = [tuple(place[1:] if given else place) for place in parts]
+    depths = {len(place) for place in places}
+    if depths not in ({1}, {2}):
+        raise DataError(
+            f"{tree.path} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike; their folders are "
+            f"{sorted(depths)} deep."
+        )
+    domains = depths == {2}
+    if domains and by is not None:
+        raise DataError(f"{tree.path} holds domains, which are the tasks. Leave `by` out.")
+    identity = {"what": "folder", "making": [1, side, grey], "path": str(tree.path.resolve())}
+    found = cached(
+        "folder", identity | {"files": fingerprint([tree])}, lambda file: _write(file, tree, files, side, grey)
+    )
+    pixels = torch.from_numpy(found.pixels).view(len(files), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
+    return from_arrays(
+        pixels,
+        [place[-1] for place in places],
+        Domains([place[0] for place in places]) if domains else by,
+        test=np.isin(purpose, TEST) if given else test,
+        validation=np.isin(purpose, VALIDATION) if purposes & set(VALIDATION) and given else None,
+        normalise=normalise,
+        ordered=ordered,
+        name=name or tree.path.resolve().name,
+    )
+
+
+def _write(file: IO[bytes], tree: Folder, names: list[str], side: int, grey: bool) -> dict[str, Any]:
+    def decode(image: Image.Image) -> Picture:
+        scaled = image.convert("L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
+        return np.asarray(scaled).reshape(side, side, -1)
+
+    files: list[File] = [(tree, name) for name in names]
+    write_equal(file, files, decode, (side, side, 1 if grey else 3), f"decoding {tree.path.name}")
+    return {}

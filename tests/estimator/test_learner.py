@@ -1,0 +1,224 @@
+"""The estimator: the loop's own numbers, whatever form the data have, and both readings of a score."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import kenyon
+from kenyon import ContinualLearner, KenyonError, metrics
+from kenyon.estimator import NothingLearnedError
+from kenyon.estimator.growing import Met
+from kenyon.estimator.settings import DEFAULTS
+from kenyon.methods import METHODS, find_method
+from kenyon.streams.task import Split, Stream
+from kenyon.train import Trainer, Training
+from tests.estimator.small import blobs, quick, taught
+
+
+def test_the_numbers_are_those_of_a_trainer_that_knew_all_tasks() -> None:
+    """From arrays that arrive one by one to the same weights, bit for bit."""
+    learner = quick(method="caf-ewc", learners=3)
+    for t in range(3):
+        learner.fit(*blobs(t), task=f"t{t}", validation=blobs(t + 10, labels=(2 * t, 2 * t + 1)), test=blobs(t))
+    known = learner.knowledge_
+    inputs, tasks, start = [], [], 0
+    for t in range(3):
+        parts = []
+        for x, y in (blobs(t), blobs(t + 10, labels=(2 * t, 2 * t + 1)), blobs(t)):
+            inputs.append(torch.from_numpy(x))
+            parts.append((torch.arange(start, start + len(x)), torch.from_numpy(y - 2 * t)))
+            start += len(x)
+        tasks.append(parts)
+    pool = torch.cat(inputs)
+    met = tuple(Met(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks))
+    stream = Stream("whole", 0, met, known.form.mean, known.form.std)
+    method = find_method("caf-ewc")(DEFAULTS["caf-ewc"])
+    trainer = Trainer(known.net, [stream], method, Training(epochs=4, batch=16, rate=1e-2))
+    trainer.run()
+    assert torch.equal(trainer.theta, known.tensors["theta"])
+    assert torch.equal(trainer.importance, known.tensors["importance"])
+    matrix = np.array([record["accuracy"][0] for record in trainer.position.records])
+    seen = np.tril(np.ones((3, 3), dtype=bool))
+    assert np.allclose(learner.accuracy_matrix()[seen], matrix[seen])
+
+
+def test_all_forms_of_data_teach_the_same(tmp_path: Path) -> None:
+    x, y = blobs(0)
+    tensors = torch.from_numpy(x), torch.from_numpy(y)
+    forms = [
+        (x, y),
+        (x.tolist(), y.tolist()),
+        (x.astype(np.float64), y.astype(np.int8)),
+        tensors,
+        (TensorDataset(*tensors), None),
+        (DataLoader(TensorDataset(*tensors), batch_size=7), None),
+        ((x, y), None),
+    ]
+    said = [quick(epochs=1).fit(*form, task="one").predict_proba(x) for form in forms]
+    assert all(np.array_equal(one, said[0]) for one in said)
+
+
+def test_tables_keep_their_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    x, y = blobs(0)
+    table = pandas.DataFrame(x, columns=list("abcdef"))
+    learner = quick(epochs=1).fit(table, pandas.Series(y), task="one")
+    assert learner.feature_names_in_.tolist() == list("abcdef")
+    assert np.array_equal(learner.predict_proba(table), quick(epochs=1).fit(x, y, task="one").predict_proba(x))
+    with pytest.raises(ValueError, match="feature names"):
+        learner.predict(table[list("bacdef")])
+
+
+def test_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for place in ("one/dark", "one/light", "both/train/x", "both/test/x"):
+        folder = tmp_path / place
+        folder.mkdir(parents=True)
+        for number in range(8):
+            pixels = rng.integers(0, 120, (6, 6, 3), dtype=np.uint8) + (120 if "light" in place else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    learner = quick(side=4, epochs=20).fit(tmp_path / "one", task="one", test=tmp_path / "one")
+    assert learner.classes_.tolist() == ["dark", "light"] and learner.knowledge_.form.shape == (3, 4, 4)
+    assert learner.score(str(tmp_path / "one"), task="one") == learner.accuracy_matrix()[0, 0] / 100 == 1.0
+    with pytest.raises(KenyonError, match="train and test"):
+        learner.fit(tmp_path / "both", task="both")
+
+
+def test_images_of_bytes_and_of_numbers_agree() -> None:
+    """Both are centred and scaled, so that a factor of 255 makes no difference but rounding."""
+    x, y = blobs(0, shape=(1, 4, 4))
+    pixels = np.clip(x * 20 + 128, 0, 255).astype(np.uint8)
+    as_bytes, as_floats = (quick(epochs=2).fit(form, y, task="one") for form in (pixels, pixels.astype(np.float32)))
+    said = as_bytes.predict_proba(pixels), as_floats.predict_proba(pixels.astype(np.float32))
+    assert np.allclose(*said, atol=1e-4)
+    assert as_bytes.knowledge_.pool.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("name", sorted(n for n in METHODS if find_method(n).schedule not in ("joint", "restart")))
+def test_every_method_learns_and_answers(name: str) -> None:
+    learner = quick(method=name, learners=2 if find_method(name).multi else None, epochs=1)
+    for task in range(2):
+        learner.fit(*blobs(task, size=20), task=f"t{task}")
+    said = learner.predict_proba(blobs(0)[0])
+    assert said.shape == (60, 4) and np.allclose(said.sum(1), 1)
+
+
+@pytest.mark.parametrize("name", ["joint", "joint-caf", "random-init"])
+def test_methods_that_cannot_grow_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"one by one|keeps nothing"):
+        quick(method=name).fit(*blobs(0))
+
+
+def test_both_readings() -> None:
+    learner = taught(3, epochs=10)
+    x, y = blobs(0)
+    found = learner.readings(x, y, task="t0")
+    assert found.named == learner.score(x, y, task="t0") == np.mean(learner.predict(x, task="t0") == y)
+    assert found.inferred == learner.score(x, y) == np.mean(learner.predict(x) == y) <= found.named
+    assert found.task == np.mean(learner.predict_task(x) == "t0") >= found.inferred
+    for reading, share in (("named", found.named), ("inferred", found.inferred)):
+        matrix = learner.accuracy_matrix(reading)  # type: ignore[arg-type]
+        assert matrix[-1, 0] == pytest.approx(100 * share)
+        assert np.isnan(matrix[np.triu_indices(3, 1)]).all() and not np.isnan(matrix[np.tril_indices(3)]).any()
+        lost = learner.forgetting(reading)  # type: ignore[arg-type]
+        assert list(lost) == ["t0", "t1"]
+        assert np.mean(list(lost.values())) == pytest.approx(-metrics.backward_transfer(matrix))
+
+
+def test_labels_may_be_strings_and_tasks_may_share_them() -> None:
+    learner = quick(epochs=10)
+    for task, labels in enumerate((("cat", "dog"), ("dog", "horse", "cow"))):
+        learner.fit(*blobs(task, labels=labels), task=f"t{task}")
+    assert learner.classes_.tolist() == ["cat", "cow", "dog", "horse"]
+    x, y = blobs(1, labels=("dog", "horse", "cow"))
+    assert set(learner.predict(x, task="t1")) <= {"dog", "horse", "cow"}
+    assert learner.score(x, y, task="t1") > 0.9
+    assert learner.predict_proba(x).shape == (60, 4)
+
+
+def test_one_head_for_all_times() -> None:
+    learner = quick(heads="shared", epochs=10)
+    for month in range(3):
+        x, y = blobs(0)
+        learner.fit(x + month, y + 5, task=f"month {month}", test=(x + month, y + 5), classes=[5, 6, 7])
+    assert learner.classes_.tolist() == [5, 6, 7] and learner.predict_proba(x).shape == (60, 3)
+    assert np.array_equal(learner.predict(x), learner.predict(x, task="month 0"))  # nobody has to say which
+    found = learner.readings(x, y + 5, task="month 1")
+    assert found.named == found.inferred and np.isnan(found.task)
+    learner.fit(x[::2], y[::2] + 5, task="a month with one class")
+    with pytest.raises(KenyonError, match="told apart"):
+        learner.predict_task(x)
+    with pytest.raises(KenyonError, match=r"label 8.*named at first"):
+        learner.fit(x, y + 7, task="a month with another class")
+
+
+def test_tokens() -> None:
+    """Whole numbers are looked up where the backbone has a layer that does, and are measures elsewhere."""
+    backbone = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(20, 8), nn.ReLU())
+    words = np.random.default_rng(0).integers(0, 9, (40, 5))
+    y = (words[:, 0] > 4).astype(int)
+    learner = quick(backbone=backbone, epochs=20, validation=0.0).fit(words, y, task="one")
+    assert learner.score(words, y, task="one") > 0.9
+    assert learner.knowledge_.form.kind == "tokens"
+    assert quick(epochs=1).fit(words, words[:, 0] > 4).knowledge_.form.kind == "floats"
+
+
+def test_what_fit_without_a_task_means() -> None:
+    learner = quick(epochs=1).fit(*blobs(0))
+    assert learner.tasks_ == ["unnamed"]
+    again = learner.predict_proba(blobs(0)[0])
+    assert np.array_equal(learner.fit(*blobs(0)).predict_proba(blobs(0)[0]), again)  # anew, as scikit-learn has it
+    learner.fit(*blobs(1), task="more")
+    with pytest.raises(ValueError, match="begin anew"):
+        learner.fit(*blobs(2))
+    assert learner.tasks_ == ["unnamed", "more"]
+
+
+def test_what_arrives_together_is_a_task() -> None:
+    learner = quick(epochs=1).partial_fit(*blobs(0)).partial_fit(*blobs(1))
+    assert learner.tasks_ == ["1", "2"]
+    named = quick(epochs=1).fit(*blobs(0), task="1").fit(*blobs(1), task="2")
+    assert np.array_equal(learner.predict_proba(blobs(1)[0]), named.predict_proba(blobs(1)[0]))
+
+
+def test_parameters_and_clones() -> None:
+    learner = taught(1, lambda_sp=7.0)
+    fresh = clone(learner)
+    assert fresh.get_params()["lambda_sp"] == 7.0
+    with pytest.raises(NothingLearnedError, match="not fitted"):
+        fresh.predict(blobs(0)[0])
+    learner.set_params(epochs=1, rate=1e-3, validation=0.0, lambda_sp=2.0)
+    learner.fit(*blobs(1), task="other regime")
+    assert learner.tasks_ == ["t0", "other regime"]
+
+
+def test_the_same_seed_the_same_numbers_and_the_global_generator_untouched() -> None:
+    state = torch.random.get_rng_state()
+    one, other, third = taught(), taught(), taught(seed=5)
+    x = blobs(0)[0]
+    assert np.array_equal(one.predict_proba(x), other.predict_proba(x))
+    assert not np.array_equal(one.predict_proba(x), third.predict_proba(x))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_it_tells_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    learner = quick(verbose=True, epochs=2)
+    learner.fit(*blobs(0), task="cats", test=blobs(0)).fit(*blobs(1), task="dogs")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("cats: 2 classes") and "1 tasks tested" in first and "with the task named" in first
+    assert second.startswith("dogs: 2 classes")
+
+
+def test_the_package_offers_it() -> None:
+    assert kenyon.ContinualLearner is ContinualLearner
+    assert "kenyon.estimator" in sys.modules

@@ -1,0 +1,141 @@
+"""What cannot be learned is refused with words, and what was learned before is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from kenyon import ContinualLearner, KenyonError
+from tests.estimator.small import blobs, taught
+
+X, Y = blobs(2)
+NAN, INFINITE = X.copy(), X.copy()
+NAN[3, 1], INFINITE[0, 0] = np.nan, np.inf
+
+
+class Alone(Dataset[Any]):
+    """Samples without labels."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> Any:
+        return X[number]
+
+
+class Ragged(Alone):
+    def __getitem__(self, number: int) -> Any:
+        return X[number, : 1 + number], 0
+
+
+class Endless(IterableDataset[Any]):
+    def __iter__(self) -> Any:
+        return iter([(X[0], 0)])
+
+
+def task(*data: Any, **options: Any) -> Callable[[ContinualLearner], object]:
+    return lambda learner: learner.fit(*data, **({"task": "new"} | options))
+
+
+def changed(**settings: Any) -> Callable[[ContinualLearner], object]:
+    return lambda learner: learner.set_params(**settings).fit(X, Y, task="new")
+
+
+REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
+    "fewer features": (task(X[:, :3], Y), "X has 3 features, but ContinualLearner is expecting 6"),
+    "another shape": (task(X.reshape(-1, 1, 2, 3), Y), r"shape \(1, 2, 3\); those that were learned have \(6,\)"),
+    "one axis": (task(X[:, 0], Y), "Expected 2D array"),
+    "NaN": (task(NAN, Y), "contains NaN"),
+    "infinite": (task(INFINITE, Y), "contains infinity"),
+    "infinite in single precision": (task(X.astype(np.float64) * 1e300, Y), "infinity"),
+    "no samples": (task(X[:0], Y[:0]), r"0 sample"),
+    "no labels": (task(X), "requires y"),
+    "labels missing": (task(X, Y[:-1]), "60 samples and 59 labels"),
+    "one class": (task(X, np.zeros(60, dtype=int)), "one class only"),
+    "labels that are measures": (task(X, np.linspace(0, 1, 60)), "Unknown label type"),
+    "labels of two kinds": (task(X, np.array([1, "a"] * 30, dtype=object)), "kind|label type"),
+    "labels of another kind than before": (task(X, np.array(["a", "b"] * 30)), "numbers.*strings|strings.*numbers"),
+    "a task twice": (task(X, Y, task="t0"), "'t0' was learned already"),
+    "no task": (task(X, Y, task=None), "begin anew"),
+    "the name of no name": (task(X, Y, task="unnamed"), "without a name"),
+    "a test without labels": (task(X, Y, test=X), "Test samples need labels"),
+    "a name that is none": (task(X, Y, task=3), "task is a name"),
+    "unseen labels in tests": (task(X, Y, test=blobs(3)), "Test samples have the label 6"),
+    "unseen labels in validation": (task(X, Y, validation=blobs(3)), "Validation samples have the label 6"),
+    "classes that leave some out": (task(X, Y, classes=[4, 9]), "Training samples have the label 5"),
+    "a test of another shape": (task(X, Y, test=(X[:, :2], Y)), "2 features"),
+    "labels twice": (task(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), Y), "its own labels"),
+    "samples alone": (task(Alone()), "Expected 2D array"),
+    "unequal samples": (task(Ragged()), "Bring them to one size"),
+    "no length": (task(Endless()), "must have a length"),
+    "an empty loader": (task(DataLoader(TensorDataset(torch.zeros(0, 6), torch.zeros(0)))), "no samples"),
+    "a folder without a size": (task("/nowhere/at/all"), "side=32"),
+    "a folder that is not there": (lambda it: it.set_params(side=8).fit("/nowhere/at/all", task="new"), "no folder"),
+    "three parts": (task((X, Y, Y)), "3 parts"),
+    "another method": (changed(method="mas"), "method was 'ewc'"),
+    "another seed": (changed(seed=3), "seed was 0"),
+    "another backbone": (changed(backbone=nn.Sequential(nn.Linear(6, 8))), "backbone is another"),
+    "a backbone that is none": (changed(backbone="resnet"), "torch.nn.Module, or a function"),
+    "a function that builds none": (changed(backbone=lambda: 3), "not int"),
+    "a backbone of other inputs": (changed(backbone=nn.Sequential(nn.Linear(5, 8))), "cannot take a batch"),
+    "a backbone without vectors": (changed(backbone=nn.Unflatten(1, (2, 3))), "one feature vector a sample"),
+    "several learners of one": (changed(learners=3), "ewc has one learner"),
+    "no epochs": (changed(epochs=0), "epochs must be at least 1"),
+    "half an epoch": (changed(epochs=0.5), "epochs must be a whole number"),
+    "a rate of nothing": (changed(rate=0.0), "rate"),
+    "a share of all": (changed(validation=1.0), "validation"),
+    "a strength below zero": (changed(lambda_sp=-1.0), "lambda_sp"),
+    "a strength that it has not": (changed(gamma=1.0), "gamma"),
+    "an option that it has not": (changed(options={"fish": 1}), "Did you mean fisher"),
+    "twice": (changed(lambda_sp=1.0, options={"lambda_sp": 1.0}), "given twice"),
+    "a device that is not": (changed(device="abacus"), "abacus"),
+    "a precision that is not": (changed(precision="half"), "precision"),
+    "divergence": (changed(rate=1e30), "no longer finite in epoch .* smaller rate"),
+    "a task that was never learned": (lambda it: it.predict(X, task="t7"), "There is no task called 't7'"),
+    "a score with unseen labels": (lambda it: it.score(X, Y), "label 4"),
+    "a score with labels of another task": (lambda it: it.score(*blobs(1), task="t0"), "label 2"),
+    "predictions of another shape": (lambda it: it.predict(X[:, :2]), "2 features"),
+    "NaN in predictions": (lambda it: it.predict(NAN), "NaN"),
+    "a reading that is none": (lambda it: it.accuracy_matrix("both"), "named or inferred"),  # type: ignore[arg-type]
+}
+
+
+@pytest.fixture(scope="module")
+def learned() -> ContinualLearner:
+    return taught(2, epochs=2)
+
+
+@pytest.mark.parametrize("what", REFUSALS)
+def test_refused(what: str, learned: ContinualLearner) -> None:
+    settings, known = learned.get_params(), learned.knowledge_
+    before = learned.predict_proba(blobs(0)[0])
+    ask, words = REFUSALS[what]
+    try:
+        with pytest.raises(KenyonError, match=words) as caught:
+            ask(learned)
+    finally:
+        learned.set_params(**settings)
+    assert isinstance(caught.value, (ValueError, TypeError))  # as scikit-learn's conventions have it
+    assert learned.knowledge_ is known
+    assert np.array_equal(learned.predict_proba(blobs(0)[0]), before)
+
+
+def test_a_learner_begun_anew_in_vain_is_as_it_was() -> None:
+    learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(X, Y)
+    before = learner.predict_proba(X)
+    with pytest.raises(KenyonError, match="one class only"):
+        learner.fit(X[:, :2], np.zeros(60))
+    assert learner.n_features_in_ == 6 and np.array_equal(learner.predict_proba(X), before)
+
+
+def test_images_of_bytes_stay_so() -> None:
+    pixels = (np.arange(20 * 16) % 251).astype(np.uint8).reshape(20, 1, 4, 4)
+    learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(pixels, np.arange(20) % 2, task="one")
+    with pytest.raises(KenyonError, match="floating-point numbers; those that were learned are images of bytes"):
+        learner.predict(pixels / 255)
