@@ -112,6 +112,7 @@ def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tens
 
 
 def check_merge(how: Merge) -> None:
+    """Refuse a way of merging importances over tasks that there is not."""
     if isinstance(how, float):
         if not 0 <= how <= 1:
             raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")

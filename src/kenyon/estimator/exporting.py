@@ -29,6 +29,8 @@ TOLERANCE = 1e-4  # between probabilities
 
 @dataclass(frozen=True)
 class Export:
+    """A program that was written, and how exact it is."""
+
     path: Path
     difference: float  # the largest between its probabilities and those of `predict_proba`, on the examples
 

@@ -38,6 +38,8 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Classes:
+    """Tasks of so many classes each, in the order of their names."""
+
     each: int = 2
 
     def cut(self, labels: Tensor, names: tuple[str, ...]) -> Tasks:
