@@ -193,7 +193,7 @@ def test_programs_for_torch_export(tmp_path: Path) -> None:
         learner.export(tmp_path / "it.exe")
     (tmp_path / "file").write_text("in the way")
     for write in (learner.save, learner.export):
-        with pytest.raises(KenyonError, match="Cannot write .* elsewhere"):
+        with pytest.raises(KenyonError, match=r"Cannot write .* elsewhere"):
             write(tmp_path / "file" / "it.pt2")
 
 
