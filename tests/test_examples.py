@@ -16,22 +16,8 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def test_examples(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = [
-        "--tasks",
-        "2",
-        "--per-class",
-        "8",
-        "--epochs",
-        "1",
-        "--seeds",
-        "2",
-        "--width",
-        "4",
-        "--device",
-        "cpu",
-        "--json",
-    ]
-    monkeypatch.setattr("sys.argv", [name, *few, str(tmp_path / "it.json")])
+    few = ["--tasks=2", "--per-class=8", "--epochs=1", "--seeds=2", "--width=4", "--device=cpu"]
+    monkeypatch.setattr("sys.argv", [name, *few, f"--json={tmp_path / 'it.json'}"])
     monkeypatch.syspath_prepend(str(EXAMPLES))
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     rows = json.loads((tmp_path / "it.json").read_text())["rows"]

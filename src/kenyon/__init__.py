@@ -64,6 +64,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("nets", "streams"):  # kenyon.streams.from_arrays(...) without another import
+        return import_module(f"kenyon.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kenyon' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -191,6 +191,10 @@ def test_programs_for_torch_export(tmp_path: Path) -> None:
     assert np.allclose(answers.detach().numpy(), learner.predict_proba(pixels), atol=1e-5)
     with pytest.raises(KenyonError, match="pt2"):
         learner.export(tmp_path / "it.exe")
+    (tmp_path / "file").write_text("in the way")
+    for write in (learner.save, learner.export):
+        with pytest.raises(KenyonError, match=r"Cannot write .* elsewhere"):
+            write(tmp_path / "file" / "it.pt2")
 
 
 def test_onnx(tmp_path: Path) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sklearn.exceptions import NotFittedError
 
-from kenyon.errors import ConfigError, DataError, KenyonError
+from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 
 
 class InputError(DataError, ValueError):
@@ -33,3 +34,15 @@ def as_setting_errors() -> Iterator[None]:
         yield
     except ConfigError as error:
         raise error if isinstance(error, SettingError) else SettingError(str(error)) from error
+
+
+@contextmanager
+def as_write_errors(path: Path) -> Iterator[None]:
+    """A file that cannot be written, in the words of who asked for it."""
+    try:
+        yield
+    except ResultsError as error:
+        reason = getattr(error.__cause__, "strerror", None) or str(error)
+        raise ResultsError(
+            f"Cannot write {path}: {reason}. Make room, or save elsewhere; a file that was there is as it was."
+        ) from error

@@ -116,9 +116,8 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
         values["learners"] = learners_of(values["method"], values["learners"])
         strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}
         method = build_method(values["method"], strengths, values["options"])
-        training = build_training(
-            values["epochs"], values["batch"], values["rate"], values["validation"] if validated else None
-        )
+        share = values["validation"] if validated else None
+        training = build_training(values["epochs"], values["batch"], values["rate"], share)
         options = {
             "diversity": values["diversity"],
             "gate": values["gate"],

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kenyon.errors import ResultsError
-from kenyon.estimator.errors import SettingError
+from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
 from kenyon.estimator.knowledge import Knowledge
@@ -109,13 +109,8 @@ def save_learner(
         text = json.dumps(head)
     except TypeError as error:
         raise SettingError(f"Parameters are saved as JSON, and one of them cannot be ({error}).") from error
-    try:
+    with as_write_errors(path):
         write_sealed(path, tensors, {"learner": text})
-    except ResultsError as error:
-        reason = getattr(error.__cause__, "strerror", None) or str(error)
-        raise ResultsError(
-            f"Cannot write {path}: {reason}. Make room, or save elsewhere; a file that was there is as it was."
-        ) from error
 
 
 def read_learner(path: Path) -> Saved:
