@@ -120,6 +120,8 @@ def test_only_learning_moves_statistics_and_they_weigh_nothing() -> None:
     trainer = fleet_of("caf-ewc", [hand_stream([50, 30])])
     trainer.run()
     net, before = trainer.net, trainer.theta.clone()
+    counts = net.layout.view(trainer.theta[0], "2.num_batches_tracked")  # (T, K): Adam and AF-1 left them alone
+    assert (counts == counts.round()).all() and (counts[0] >= 1).all() and (counts[1] > counts[0]).all()
     importance = trainer.method.importance
     assert importance is not None and importance.dropout  # type: ignore[union-attr]
     trainer.position.phase = 1
