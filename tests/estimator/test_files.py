@@ -131,19 +131,18 @@ def test_headers_that_make_no_sense(saved: Path) -> None:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         text = file.metadata()["learner"]
     path, refused = saved.with_name("strange"), 0
-    for place in everywhere(json.loads(text)):
-        for strange in (None, -1, "?", [], {"a": 1}):
-            head = json.loads(text)
-            inside = head
-            for key in place[:-1]:
-                inside = inside[key]
-            inside[place[-1]] = strange
-            write_sealed(path, tensors, {"learner": json.dumps(head)})
-            try:
-                ContinualLearner.load(path, mlp(), device="cpu").predict(blobs(0)[0])
-            except KenyonError:
-                refused += 1
-    assert refused > 200
+    for number, place in enumerate(everywhere(json.loads(text))):
+        head = json.loads(text)
+        inside = head
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = (None, -1, "?", [], {"a": 1})[number % 5]
+        write_sealed(path, tensors, {"learner": json.dumps(head)})
+        try:
+            ContinualLearner.load(path, mlp(), device="cpu").predict(blobs(0)[0])
+        except KenyonError:
+            refused += 1
+    assert refused > number // 2
 
 
 @given(data=st.data())

@@ -54,9 +54,7 @@ class Saved:
         head, tensors = self._head, self._tensors
         state = {n.removeprefix("state."): t.to(net.device) for n, t in tensors.items() if n.startswith("state.")}
         labels = tuple(np.array(task["labels"], dtype=task["dtype"]) for task in head["tasks"])
-        if any(
-            mine.ndim != 1 or mine.dtype.kind not in "biufU" or len(np.unique(mine)) != len(mine) for mine in labels
-        ):
+        if any(mine.dtype.kind not in "biufU" or np.unique(mine).shape != mine.shape for mine in labels):
             raise ValueError("its labels are none")
         pool, tasks = tensors["pool"], []
         for number, (task, mine) in enumerate(zip(head["tasks"], labels, strict=True)):
