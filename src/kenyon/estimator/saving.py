@@ -1,8 +1,8 @@
 """A learner in a file: safetensors with a JSON header and a checksum. Loading it executes nothing.
 
-The architecture of a backbone is code, and code is not saved: `load_learner` is given the backbone again and checks
-that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the one
-that was saved would have.
+The architecture of a backbone is code, and code is not saved: `ContinualLearner.load` is given the backbone again and
+checks that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the
+one that was saved would have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,8 @@ class Saved:
                 raise ValueError("its samples are elsewhere")
             none = Split(pool, train.index[:0], train.labels[:0])
             tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
-        stream = Stream("arriving", head["fixed"]["seed"], tuple(tasks), self.form.mean, self.form.std)
-        stream = replace(stream, heads=head["fixed"]["heads"])
+        seed, heads = head["fixed"]["seed"], head["fixed"]["heads"]
+        stream = Stream("arriving", seed, tuple(tasks), self.form.mean, self.form.std, heads=heads)
         matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
         if not matrix.shape == inferred.shape == (len(tasks), len(tasks)):
             raise ValueError("its accuracies are not those of its tasks")
