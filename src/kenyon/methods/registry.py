@@ -23,6 +23,8 @@ from kenyon.tracked import Importance
 if TYPE_CHECKING:
     from kenyon.nets import Net
 
+LEARNERS = 5  # of a multi-learner method, like the five compartments
+
 
 @dataclass(frozen=True)
 class Method:
@@ -87,6 +89,11 @@ class MethodSpec:
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
         return self.example.multi
+
+    @property
+    def learners(self) -> int:
+        """How many it has, unless told otherwise."""
+        return LEARNERS if self.multi else 1
 
     @property
     def apart(self) -> bool:
