@@ -107,7 +107,8 @@ def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> 
     """The width at which so many learners have most nearly as many parameters as one of the given width."""
 
     def parameters(w: int) -> int:
-        return sum(p.numel() for p in backbone(w).parameters())
+        with torch.device("meta"):  # its shape is enough
+            return sum(p.numel() for p in backbone(w).parameters())
 
     budget = parameters(width)
     return min(range(1, width + 1), key=lambda w: abs(learners * parameters(w) - budget))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import nn
 
 from kenyon import ContinualLearner, KenyonError
 from kenyon.estimator.exporting import Plain
 from kenyon.estimator.settings import default_backbone
+from kenyon.sealed import write_sealed
 from tests.estimator.small import blobs, quick, taught
 
 
@@ -113,6 +116,33 @@ def test_files_that_cannot_be_used(saved: Path, tmp_path: Path) -> None:
     refused("another backbone", nn.Sequential(nn.Flatten(), nn.Linear(6, 5)))
     with pytest.raises(KenyonError, match="another backbone"):
         ContinualLearner.load(saved)  # without any
+
+
+def everywhere(head: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where in a header something stands."""
+    for key in head if isinstance(head, dict) else range(len(head)) if isinstance(head, list) else ():
+        yield (*place, key)
+        yield from everywhere(head[key], (*place, key))
+
+
+def test_headers_that_make_no_sense(saved: Path) -> None:
+    """A file with a right checksum, from hands that did not save a learner: an error of ours, or a learner."""
+    with safe_open(saved, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        text = file.metadata()["learner"]
+    path, refused = saved.with_name("strange"), 0
+    for number, place in enumerate(everywhere(json.loads(text))):
+        head = json.loads(text)
+        inside = head
+        for key in place[:-1]:
+            inside = inside[key]
+        inside[place[-1]] = (None, -1, "?", [], {"a": 1})[number % 5]
+        write_sealed(path, tensors, {"learner": json.dumps(head)})
+        try:
+            ContinualLearner.load(path, mlp(), device="cpu").predict(blobs(0)[0])
+        except KenyonError:
+            refused += 1
+    assert refused > number // 2
 
 
 @given(data=st.data())

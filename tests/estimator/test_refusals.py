@@ -134,6 +134,23 @@ def test_a_learner_begun_anew_in_vain_is_as_it_was() -> None:
     assert learner.n_features_in_ == 6 and np.array_equal(learner.predict_proba(X), before)
 
 
+class Moody(nn.Module):
+    """As many features as it likes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.layer(x)
+        return features if len(x) == 2 else features[:, :4]
+
+
+def test_a_backbone_that_changes_its_output_size() -> None:
+    with pytest.raises(ValueError, match="8 features at first and 4 now"):
+        ContinualLearner(Moody(), method="ewc", epochs=1, device="cpu").fit(X, Y)
+
+
 def test_images_of_bytes_stay_so() -> None:
     pixels = (np.arange(20 * 16) % 251).astype(np.uint8).reshape(20, 1, 4, 4)
     learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(pixels, np.arange(20) % 2, task="one")

@@ -120,6 +120,8 @@ def test_only_learning_moves_statistics_and_they_weigh_nothing() -> None:
     trainer = fleet_of("caf-ewc", [hand_stream([50, 30])])
     trainer.run()
     net, before = trainer.net, trainer.theta.clone()
+    counts = net.layout.view(trainer.theta[0], "2.num_batches_tracked")  # (T, K): Adam and AF-1 left them alone
+    assert (counts == counts.round()).all() and (counts[0] >= 1).all() and (counts[1] > counts[0]).all()
     importance = trainer.method.importance
     assert importance is not None and importance.dropout  # type: ignore[union-attr]
     trainer.position.phase = 1
@@ -156,6 +158,7 @@ def test_statistics_that_are_held_are_constants() -> None:
     trainer.run()
     module[2].train()
     given = Net(module, (1, 8, 8), (2,), start="given")
+    module[2].running_mean.add_(1)  # the user's module is the user's
     assert (given.layout.view(given.initial([0])[0], "2.running_mean") == 0.5).all()
     drawn = Net(module, (1, 8, 8), (2,))
     assert (drawn.layout.view(drawn.initial([0])[0], "2.running_mean") == 0).all()

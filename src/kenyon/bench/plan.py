@@ -15,7 +15,7 @@ import torch
 
 from kenyon.bench.subject import Piece
 from kenyon.bench.timing import Effort
-from kenyon.experiments.config import LEARNERS
+from kenyon.methods import LEARNERS
 
 Sweep = Literal["pieces", "runs", "learners", "tasks"]
 METHODS = {"ewc": 1, "caf-ewc": LEARNERS}  # and their usual numbers of learners

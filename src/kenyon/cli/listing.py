@@ -10,8 +10,7 @@ from rich.table import Table
 
 from kenyon.errors import unknown
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
-from kenyon.experiments.config import LEARNERS
-from kenyon.methods import METHODS
+from kenyon.methods import LEARNERS, METHODS
 from kenyon.rl.arenas import ARENAS, Arena
 
 SEVERAL = f"parameters_of_{LEARNERS}_learners"
@@ -80,7 +79,7 @@ def _methods() -> list[dict[str, Any]]:
         {
             "name": spec.name,
             "about": spec.summary,
-            "learners": LEARNERS if spec.multi else 1,
+            "learners": spec.learners,
             "keeps_samples": spec.keeps_samples,
             "settings": ", ".join(spec.hyperparameters),
         }

@@ -27,7 +27,7 @@ from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
-from kenyon.estimator.saving import read_learner, save_learner
+from kenyon.estimator.saving import as_damage, read_learner, save_learner
 from kenyon.estimator.settings import takes_tokens
 from kenyon.estimator.telling import summary, telling
 from kenyon.metrics import Array
@@ -238,16 +238,17 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def load(cls, path: str | Path, backbone: Backbone = None, *, device: str = "auto") -> Self:
         """The learner that was saved, with the backbone it was made with (None if it had none of its own)."""
-        saved = read_learner(Path(path))
-        unknown = sorted(set(saved.parameters) - set(cls._get_param_names()))
-        if unknown:
-            raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
-        learner = cls(backbone, **(saved.parameters | {"device": device}))
-        plan = make_plan(learner.get_params(deep=False), saved.form, validated=False)
-        learner.knowledge_ = saved.knowledge(plan.net(saved.class_counts))
-        plan.check_against(learner.knowledge_.fixed)
-        for name, value in saved.attributes.items():
-            setattr(learner, name, np.array(value, dtype=object) if isinstance(value, list) else value)
+        with as_damage(Path(path)):
+            saved = read_learner(Path(path))
+            unknown = sorted(set(saved.parameters) - set(cls._get_param_names()))
+            if unknown:
+                raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
+            learner = cls(backbone, **(saved.parameters | {"device": device}))
+            plan = make_plan(learner.get_params(deep=False), saved.form, validated=False)
+            learner.knowledge_ = saved.knowledge(plan.net(saved.class_counts))
+            plan.check_against(learner.knowledge_.fixed)
+            for name, value in saved.attributes.items():
+                setattr(learner, name, np.array(value, dtype=object) if isinstance(value, list) else value)
         return learner
 
     def export(self, path: str | Path, *, task: str | None = None, examples: Any = None) -> Export:

@@ -1,15 +1,16 @@
 """A learner in a file: safetensors with a JSON header and a checksum. Loading it executes nothing.
 
-The architecture of a backbone is code, and code is not saved: `load_learner` is given the backbone again and checks
-that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the one
-that was saved would have.
+The architecture of a backbone is code, and code is not saved: `ContinualLearner.load` is given the backbone again and
+checks that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the
+one that was saved would have.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from kenyon.errors import ResultsError
+from kenyon.errors import KenyonError, ResultsError
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
@@ -32,6 +33,7 @@ from kenyon.version import __version__
 
 FORMATS = Formats("learner", 1, instead="load another file")
 PARTS = ("train", "test")  # what is kept of a task
+NONSENSE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,17 +54,25 @@ class Saved:
         head, tensors = self._head, self._tensors
         state = {n.removeprefix("state."): t.to(net.device) for n, t in tensors.items() if n.startswith("state.")}
         labels = tuple(np.array(task["labels"], dtype=task["dtype"]) for task in head["tasks"])
+        if any(mine.dtype.kind not in "biufU" or np.unique(mine).shape != mine.shape for mine in labels):
+            raise ValueError("its labels are none")
         pool, tasks = tensors["pool"], []
         for number, (task, mine) in enumerate(zip(head["tasks"], labels, strict=True)):
             train, test = (
                 Split(pool, tensors[f"{part}.{number}.index"], tensors[f"{part}.{number}.labels"]) for part in PARTS
             )
+            if any(bool((s.index >= len(pool)).any() or (s.labels >= len(mine)).any()) for s in (train, test)):
+                raise ValueError("its samples are elsewhere")
             none = Split(pool, train.index[:0], train.labels[:0])
             tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
-        stream = Stream("arriving", head["fixed"]["seed"], tuple(tasks), self.form.mean, self.form.std)
-        stream = replace(stream, heads=head["fixed"]["heads"])
+        seed, heads = head["fixed"]["seed"], head["fixed"]["heads"]
+        stream = Stream("arriving", seed, tuple(tasks), self.form.mean, self.form.std, heads=heads)
         matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
-        return Knowledge(net, stream, labels, self.form, state, matrix, inferred, head["fixed"])
+        if not matrix.shape == inferred.shape == (len(tasks), len(tasks)):
+            raise ValueError("its accuracies are not those of its tasks")
+        known = Knowledge(net, stream, labels, self.form, state, matrix, inferred, dict(head["fixed"]))
+        known.across_tasks(self.form.check(known.examples(1)))  # it can be asked
+        return known
 
     def _check(self, net: Net) -> None:
         saved = {name: tuple(shape) for name, shape in self._head["layout"]}
@@ -73,8 +83,8 @@ class Saved:
                     f"{self.path} was saved with another backbone: {name} is {_shape(saved.get(name))} there and "
                     f"{_shape(here.get(name))} in this one. Give the backbone that the learner was made with."
                 )
-        if self._tensors["state.theta"].shape[1] != net.layout.size:
-            raise ResultsError(f"{self.path} is damaged: its weights do not fit what it says of them.")
+        if self._tensors["state.theta"].shape[1:] != (net.layout.size,):
+            raise ValueError("its weights do not fit what it says of them")
 
 
 def save_learner(
@@ -116,21 +126,28 @@ def save_learner(
 def read_learner(path: Path) -> Saved:
     if not path.is_file():
         raise ResultsError(f"There is no file {path}. Give one that `save` has written.")
-    try:
-        with safe_open(path, framework="pt") as file:
-            said = file.metadata() or {}
-            if "learner" not in said:
-                raise ResultsError(f"{path} is not a saved learner. Give a file that `save` has written.")
-            head = FORMATS.read(json.loads(said["learner"]), path)
-            whole = unbroken(path, said["checksum"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        if not whole:
+    with safe_open(path, framework="pt") as file:
+        said = file.metadata() or {}
+        if "learner" not in said:
+            raise ResultsError(f"{path} is not a saved learner. Give a file that `save` has written.")
+        head = FORMATS.read(json.loads(said["learner"]), path)
+        if not unbroken(path, said["checksum"]):
             raise ResultsError(f"{path} is damaged: its checksum is wrong. Take another copy of it.")
-        shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))
-        form = Form(head["form"]["kind"], shape, mean, std)
-        counts = tuple(len(task["labels"]) for task in head["tasks"])
-        return Saved(path, head["parameters"], head["attributes"], form, counts, head, tensors)
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+    shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))
+    form = Form(head["form"]["kind"], shape, mean, std)
+    counts = tuple(len(task["labels"]) for task in head["tasks"])
+    return Saved(path, dict(head["parameters"]), dict(head["attributes"]), form, counts, head, tensors)
+
+
+@contextmanager
+def as_damage(path: Path) -> Iterator[None]:
+    """Whatever nonsense a file leads to is the file's fault."""
+    try:
+        yield
+    except KenyonError:
+        raise
+    except (SafetensorError, OSError, MemoryError, RuntimeError, *NONSENSE) as error:
         raise ResultsError(
             f"{path} cannot be read: it is damaged, or no saved learner ({error}). Take another copy of it."
         ) from error

@@ -11,8 +11,6 @@ from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
 from kenyon.train import Training
 
-LEARNERS = 5  # of a multi-learner method, like the five compartments
-
 # For data that nobody has tuned on. lambda_sp on EWC and on MAS lies where three small streams (digits, a table, a
 # signal; seeds 100 to 103) and the paper's CIFAR tasks meet: on none of them was another power of ten better by more
 # than 0.4 points. All else is the geometric mean of what serves digits and R-CIFAR-100, but for AGS-CL, which has the
@@ -68,7 +66,7 @@ def learners_of(name: str, learners: int | None) -> int:
     """How many learners a method has."""
     spec = spec_of(name)
     if learners is None:
-        return LEARNERS if spec.multi else 1
+        return spec.learners
     if type(learners) is not int or learners < 1:
         raise SettingError(f"learners must be a whole number of at least 1, not {learners!r}.")
     if learners > 1 and not spec.multi:

@@ -19,7 +19,6 @@ from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
 from kenyon.train.regime import Training
 
-LEARNERS = 5  # of a multi-learner method, like the five compartments
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -92,7 +91,7 @@ def configure(
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
     spec(hyper)  # says what is missing or impossible
     shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
-    learners = shape.pop("learners", LEARNERS if spec.multi else 1)
+    learners = shape.pop("learners", spec.learners)
     parts = len(bench.source.class_counts) if spec.schedule == "discrete" else learners
     architecture = build_architecture(learners, partial(bench.width_for, parts), shape)
     if given:

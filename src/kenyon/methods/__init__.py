@@ -4,9 +4,10 @@ A new method is a function of a few lines with @method.
 """
 
 from kenyon.methods import columns, independent, regularised, replayed, together
-from kenyon.methods.registry import METHODS, Method, MethodSpec, find_method, load_method_file, method
+from kenyon.methods.registry import LEARNERS, METHODS, Method, MethodSpec, find_method, load_method_file, method
 
 __all__ = [
+    "LEARNERS",
     "METHODS",
     "Method",
     "MethodSpec",

@@ -27,6 +27,8 @@ from kenyon.user_files import import_file
 if TYPE_CHECKING:
     from kenyon.nets import Net
 
+LEARNERS = 5  # of a multi-learner method, like the five compartments
+
 
 @dataclass(frozen=True)
 class Method:
@@ -111,6 +113,11 @@ class MethodSpec:
     def multi(self) -> bool:
         """Whether the method has several learners, whatever its hyper-parameters."""
         return self.example.multi
+
+    @property
+    def learners(self) -> int:
+        """How many it has, unless told otherwise."""
+        return LEARNERS if self.multi else 1
 
     @property
     def apart(self) -> bool:

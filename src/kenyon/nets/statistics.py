@@ -21,7 +21,7 @@ class Statistics:
         become float32, which is exact for the first 2^24 batches.
         """
         if given:
-            self.first = {name: value.float().cpu() for name, value in found.items()}
+            self.first = {n: v.to("cpu", torch.float32, copy=True) for n, v in found.items()}
         else:
             self.first = {n: torch.full(v.shape, float(n.endswith("running_var"))) for n, v in found.items()}
 

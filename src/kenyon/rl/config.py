@@ -11,7 +11,6 @@ import torch
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.config import (
-    LEARNERS,
     Architecture,
     architecture_settings,
     build_architecture,
@@ -105,7 +104,7 @@ def configure_games(
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
     check_importance(spec(hyper), training.anchors)  # and the method says what is missing or impossible
     shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
-    learners = shape.pop("learners", LEARNERS if spec.multi else 1)
+    learners = shape.pop("learners", spec.learners)
     architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method))

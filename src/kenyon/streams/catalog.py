@@ -32,11 +32,11 @@ class SourceSpec:
     summary: str
     class_counts: tuple[int, ...]  # of each task
     shape: tuple[int, ...]  # of a sample
-    dtype: torch.dtype  # of a sample as the network sees it: float32, or int64 for tokens
-    heads: Heads
     needs: tuple[str, ...]  # datasets that must be on disk, by their name in `kenyon data list`
     whole: bool  # the classes of a task belong together (an alphabet): a search keeps them so
     load: Loader  # takes the user's data folder, or None for the usual places
+    dtype: torch.dtype = torch.float32  # of a sample as the network sees it; int64 for tokens
+    heads: Heads = "task"
 
 
 SOURCES: dict[str, SourceSpec] = {}
@@ -56,7 +56,8 @@ def register(
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
         summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
-        SOURCES[name] = SourceSpec(name, summary, class_counts, shape, dtype, heads, needs, whole, load)
+        about = (name, summary, class_counts, shape, needs, whole)
+        SOURCES[name] = SourceSpec(*about, load, dtype=dtype, heads=heads)
         return load
 
     return add
