@@ -77,6 +77,10 @@ class Outcome:
     seconds: float = 0.0  # of training, over all sessions
     device: str = ""
 
+    def lost(self, runs: int) -> int:
+        """How many of a fleet's runs are missing."""
+        return len(self.without) if self.end == DONE else runs
+
     def save(self, space: Space, fleet: str) -> None:
         space.write(f"{MARKS}/{fleet}", json.dumps(asdict(self)).encode())
 
