@@ -48,14 +48,21 @@ class Cluster:
             raise ConfigError(
                 f"'{address}' is no address of a Ray cluster. Use host:port, ray://host:port, auto or local."
             )
-        try:
-            if address != "auto":
+        if address != "auto":
+            try:
                 socket.create_connection((host, int(port)), ANSWER).close()
-            self.ray.init(address=address, **{name: options[name] for name in ("log_to_driver", "logging_level")})
-        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            except (OSError, OverflowError) as error:
+                raise _no_answer(address, error) from None
+        del options["include_dashboard"]  # is for who starts one
+        try:
+            self.ray.init(address=address, **options)
+        except (OSError, RuntimeError, ValueError) as error:
+            if address == "auto":
+                raise _no_answer(address, error) from None
             raise ConfigError(
-                f"No Ray cluster answers at {address} ({error}). Start one with `ray start --head`, or use --ray "
-                "local."
+                f"Something answers at {address}, but Ray cannot join it ({error}). Both must have one version of "
+                "Ray; where the cluster asks for a token, it must be set here too, as for `ray status`; a machine "
+                "that is not part of the cluster needs ray://host:port."
             ) from None
 
     @property
@@ -86,7 +93,7 @@ class Cluster:
             outcome: Outcome = self.ray.get(one)
             return outcome
         except self.ray.exceptions.RayError as error:
-            first = str(error).strip().splitlines()[0]
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
             return Outcome(FAILED, f"Ray gave it up after {RETRIES + 1} attempts: {first}")
 
     def stop(self) -> None:
@@ -98,6 +105,12 @@ class Cluster:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def _no_answer(address: str, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"No Ray cluster answers at {address} ({error}). Start one with `ray start --head`, or use --ray local."
+    )
 
 
 def task(order: Order) -> Outcome:

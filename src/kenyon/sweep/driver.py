@@ -24,7 +24,7 @@ from kenyon.sweep.leases import DRIVER, Leases
 from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.planning import Sweep
 from kenyon.sweep.queue import Queue
-from kenyon.sweep.settling import name_of, pull_results, settle
+from kenyon.sweep.settling import name_of, pull_results, results_lease, settle
 from kenyon.sweep.space import MARKS, Folder
 from kenyon.train import Interrupted
 
@@ -140,7 +140,7 @@ def collect(sweep: Sweep) -> dict[str, dict[str, Result]]:
     for name, plan in sweep.plans.items():
         found[name] = {}
         for points in plan.methods:
-            with leases.holding(f"results-{name}-{points[0].config.method}"):
+            with leases.holding(results_lease(points[0])):
                 pull_results(space, points)  # once more, when nobody else adds to them
                 found[name] |= gather(plan, points)
                 for point in points:

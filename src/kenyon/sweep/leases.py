@@ -49,9 +49,12 @@ class Holder:
     def read(cls, data: bytes | None) -> Holder | None:
         """None: it is being written, or damaged. It lasts until it expires."""
         try:
-            return cls(**json.loads(data or b""))
-        except (ValueError, TypeError):
+            holder = cls(**json.loads(data or b""))
+        except (ValueError, TypeError, RecursionError):
             return None
+        words, numbers = (holder.machine, holder.name, holder.since), (holder.process, holder.beat, holder.share)
+        fits = all(isinstance(word, str) for word in words) and all(type(n) in (int, float) for n in numbers)
+        return holder if fits and type(holder.process) is int and 0 <= holder.share <= 1 else None
 
     @property
     def gone(self) -> bool:

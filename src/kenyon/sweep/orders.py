@@ -77,13 +77,20 @@ class Outcome:
     seconds: float = 0.0  # of training, over all sessions
     device: str = ""
 
+    def lost(self, runs: int) -> int:
+        """How many of a fleet's runs are missing."""
+        return len(self.without) if self.end == DONE else runs
+
     def save(self, space: Space, fleet: str) -> None:
         space.write(f"{MARKS}/{fleet}", json.dumps(asdict(self)).encode())
 
     @classmethod
     def load(cls, space: Space, fleet: str) -> Outcome | None:
+        """None: there is none, or none that can be read."""
         try:
             body: dict[str, Any] = json.loads(space.read(f"{MARKS}/{fleet}") or b"")
-            return cls(**body | {"without": [(str(label), int(seed)) for label, seed in body["without"]]})
-        except (ValueError, TypeError, KeyError):
+            mark = cls(**body | {"without": [(str(label), int(seed)) for label, seed in body["without"]]})
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
+        told = isinstance(mark.why, str) and isinstance(mark.device, str) and mark.end in (DONE, FAILED)
+        return mark if told and type(mark.seconds) in (int, float) and 0 <= mark.seconds < 1e15 else None

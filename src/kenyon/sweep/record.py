@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -46,28 +47,32 @@ class Record:
         )
 
     def save(self, space: Space) -> None:
-        space.write(PLAN, json.dumps({"format": FORMATS.present} | asdict(self)).encode())
+        plan = asdict(self)
+        space.write(PLAN, json.dumps({"format": FORMATS.present, "checksum": _checksum(plan), "plan": plan}).encode())
 
     @classmethod
     def load(cls, space: Space) -> Record | None:
         """None: the store has no plan."""
-        data, path = space.read(PLAN), space.local / PLAN
+        data = space.read(PLAN)
         if data is None:
             return None
         try:
-            body = FORMATS.read(json.loads(data), path)
-            works = [Work(**work) for work in body["works"]]
-            cells = [[(str(name), str(label), int(seed)) for name, label, seed in keys] for keys in body["cells"]]
-            names = {name: body[name] for name in ("identity", "about", "runs", "fleets", "labels")}
-            record = cls(**names, works=works, cells=cells)
-            if not len(record.fleets) == len(record.labels) == len(works) == len(cells):
-                raise ValueError("its lists have different lengths")
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            body = FORMATS.read(json.loads(data), space.local / PLAN)
+            plan = body["plan"]
+            if body["checksum"] != _checksum(plan):
+                raise ValueError("its checksum is wrong")
+            works = [Work(**work) for work in plan["works"]]
+            cells = [[(name, label, seed) for name, label, seed in keys] for keys in plan["cells"]]
+            return cls(**plan | {"works": works, "cells": cells})
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ResultsError(
                 f"{space.address}/{PLAN} is damaged ({error}). Remove it: the plan is made anew, and finished runs "
                 "stay."
             ) from error
-        return record
+
+
+def _checksum(plan: Any) -> int:
+    return zlib.crc32(json.dumps(plan).encode())
 
 
 def identity_of_plans(plans: Mapping[str, Plan]) -> str:

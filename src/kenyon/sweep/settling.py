@@ -31,6 +31,11 @@ def pull_results(space: Space, points: Sequence[Point], start: str = RESULT) -> 
     space.pull(name_of(space, method_folder(space.local, points[0])), start)
 
 
+def results_lease(point: Point) -> str:
+    """What to hold while the results of a point's method are added to."""
+    return f"results-{point.config.benchmark}-{point.config.method}"
+
+
 def settle(space: Space, folder: str) -> None:
     """Move everything from a fleet's folder to its place: weights, results, and states, if it has not finished."""
     own = space.local / folder
@@ -43,9 +48,9 @@ def settle(space: Space, folder: str) -> None:
         if finished is None or not any(_belongs(path, run.seed) for run in finished.runs):
             _move(space, path, space.local / path.relative_to(own))
     if results:
-        first = next(iter(results.values()))[0].config
-        with Leases(space).holding(f"results-{first.benchmark}-{first.method}"):
-            pull_results(space, [point for point, _ in results.values()])
+        points = [point for point, _ in results.values()]  # of one method
+        with Leases(space).holding(results_lease(points[0])):
+            pull_results(space, points)
             for here, (_, result) in results.items():
                 for origin in result.fleets:
                     mine = [run for run in result.runs if run.seed in origin.seeds]

@@ -10,7 +10,7 @@ import numpy as np
 from kenyon.errors import ResultsError
 from kenyon.sweep.costs import Costs, Seen
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.orders import DONE, Outcome
+from kenyon.sweep.orders import Outcome
 from kenyon.sweep.record import Record
 from kenyon.sweep.schedule import simulate
 from kenyon.sweep.space import MARKS, Space
@@ -75,7 +75,7 @@ class Watch:
         for id, label, work, seconds in zip(record.fleets, record.labels, record.works, costs.seconds, strict=True):
             mark, holder = self.marks.get(id), held.get(id)
             if mark is not None:
-                state = FINISHED if mark.end == DONE and not mark.without else MISSING
+                state = MISSING if mark.lost(work.runs) else FINISHED
                 lines.append(Line(id, label, work.runs, state, 1.0, why=mark.why, seconds=mark.seconds))
             elif id in held:
                 where = f"{holder.name}, process {holder.process}" if holder else "unknown"
@@ -83,13 +83,8 @@ class Watch:
                 lines.append(Line(id, label, work.runs, AT_WORK, share, where, seconds=float(seconds)))
             else:
                 lines.append(Line(id, label, work.runs, WAITING, seconds=float(seconds)))
-        lost = sum(
-            line.runs if self.marks[line.id].end != DONE else len(self.marks[line.id].without)
-            for line in lines
-            if line.state == MISSING
-        )
-        undone = sum(line.runs for line in lines if line.state in (WAITING, AT_WORK))
-        return Status(record.about, record.runs, record.runs - undone - lost, lines, _left(lines, costs, bool(seen)))
+        undone = sum(self.marks[line.id].lost(line.runs) if line.id in self.marks else line.runs for line in lines)
+        return Status(record.about, record.runs, record.runs - undone, lines, _left(lines, costs, bool(seen)))
 
 
 def _left(lines: list[Line], costs: Costs, known: bool) -> tuple[float, float, float] | None:

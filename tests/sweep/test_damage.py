@@ -1,0 +1,45 @@
+"""Files of a sweep that something has changed: they are refused with words, or taken for none."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from kenyon.errors import KenyonError
+from kenyon.sweep import Sweep
+from kenyon.sweep.leases import Holder, Leases
+from kenyon.sweep.orders import DONE, Outcome
+from kenyon.sweep.space import LEASES, MARKS, PLAN
+from kenyon.sweep.status import Watch
+from tests.torture.fuzzing import json_changed
+
+
+def test_whatever_stands_in_them(planned: Callable[..., Sweep], tmp_path: Path) -> None:
+    sweep = planned(fleet=2)
+    space, id = sweep.space, sweep.fleets[0].id
+    good = {
+        PLAN: space.read(PLAN) or b"",
+        f"{MARKS}/{id}": json.dumps(asdict(Outcome(DONE, "", [("ewc", 0)], 3.0, "cpu"))).encode(),
+        f"{LEASES}/{id}.1": json.dumps(asdict(Holder.here())).encode(),
+    }
+    refused = 0
+    for name, content in good.items():
+        draws = random.Random(name)
+        for other, usual in good.items():
+            space.write(other, usual)
+        for _ in range(150):
+            space.write(name, json_changed(draws, content))
+            try:
+                Watch(space).look()
+                Leases(space).over(id)
+                Leases(space).tidy()
+                if name == PLAN and draws.random() < 0.2:
+                    space.remove(LEASES)
+                    planned(fleet=2)
+            except KenyonError as error:
+                refused += 1
+                assert str(error).strip()
+    assert refused > 20
