@@ -17,7 +17,7 @@ docs: $(VENV)/.installed-dev
 
 # Minutes: 50 kills in a row and 100,000 hostile inputs. What it did is in benchmarks/torture.json.
 torture: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture tests/torture
+	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture tests/torture tests/nets
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

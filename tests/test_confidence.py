@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.nets.net import NO_CLASS
+from kenyon.nets.heads import NO_CLASS
 from kenyon.penalties import Confidence, Predictions
 
 

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.losses import weighted_cross_entropy
-from kenyon.nets.net import NO_CLASS
+from kenyon.nets.heads import NO_CLASS
 
 Accumulate = Literal["average", "sum", "last"]
 Merge = Accumulate | float

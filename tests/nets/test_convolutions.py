@@ -27,30 +27,33 @@ THRESHOLD, SCALE, FIRST_BYTE = 64, 256 / 192, 4096
 PROCESSORS = 2  # few, so that blocks that stay have several tiles
 
 # map, learners, inputs, outputs, pooled, first, whether there is a ReLU (True), the rows that count (all)
-SMALL: list[tuple[Any, ...]] = [
-    (16, 1, 32, 32, True, False),
+SMALL: list[tuple[Any, ...]] = [  # one of every kind
     (16, 5, 3, 9, False, True),
     (8, 5, 9, 18, True, False),
+    (16, 5, 20, 20, True, False),  # outputs in several slices, each with the inputs that it needs
+    (32, 2, 3, 7, True, True),
+    (8, 3, 7, 7, False, False, False),
+    (16, 3, 1, 7, False, True, True, (3, 10)),
+    (16, 2, 12, 12, False, False, True, (3, 9)),
+    (16, 1, 64, 64, True, False, False, (4, 8)),
+]
+MORE: list[tuple[Any, ...]] = [  # compiling for an emulated GPU takes seconds each
+    (16, 1, 32, 32, True, False),
     (16, 5, 9, 9, True, False),
     (8, 1, 64, 64, True, False),
     (8, 3, 20, 40, False, False),
-    (16, 5, 20, 20, True, False),  # outputs in several slices, each with the inputs that it needs
     (8, 1, 64, 128, False, False),
-    (32, 2, 3, 7, True, True),
     (16, 3, 1, 7, False, True),
     (16, 1, 1, 64, True, True, False),
-    (8, 3, 7, 7, False, False, False),
     (8, 3, 7, 7, True, False, False),
     (8, 1, 64, 64, True, False, False),
     (8, 1, 64, 64, False, False, False),
-    (16, 3, 1, 7, False, True, True, (3, 10)),
-    (16, 2, 12, 12, False, False, True, (3, 9)),
     (16, 2, 12, 12, True, False, True, (4, 8)),
-    (16, 1, 64, 64, True, False, False, (4, 8)),
     (16, 1, 64, 64, False, False, True, (4, 8)),
 ]
 LARGE: list[tuple[Any, ...]] = [
     *SMALL,
+    *MORE,
     (32, 1, 32, 32, True, False),
     (32, 5, 9, 9, True, False),
     (16, 5, 18, 18, True, False),
@@ -257,7 +260,9 @@ def check_weights(
 
 
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize(
+    "shape", [*SMALL, *(pytest.param(shape, marks=pytest.mark.torture) for shape in MORE)], ids=str
+)
 def test_layer_on_an_emulated_gpu(shape: tuple[Any, ...]) -> None:
     check_layer(layer(*shape), emulation.build, "cpu")
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kenyon.nets import Net, cifar_cnn, digits_mlp
 from kenyon.nets.dense import LARGEST, Dense
 from kenyon.nets.execution import Looped
-from kenyon.nets.net import NO_CLASS
+from kenyon.nets.heads import NO_CLASS
 from kenyon.random import Noise
 from tests.nets.by_hand import head, images, keep_factors, make, mixed
 

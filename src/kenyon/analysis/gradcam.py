@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from kenyon.analysis.model import Model
 from kenyon.errors import ConfigError, unknown
 from kenyon.metrics import Array
-from kenyon.nets.net import GATE_SLOPE
+from kenyon.nets.heads import GATE_SLOPE
 from kenyon.streams.pool import holds_images
 from kenyon.streams.task import Stream
 

@@ -24,7 +24,7 @@ from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.files import write_atomically
 from kenyon.nets import Net
-from kenyon.nets.net import GATE_SLOPE
+from kenyon.nets.heads import GATE_SLOPE
 
 TOLERANCE = 1e-4  # between probabilities ...
 COARSE = 5e-2  # ... and where the learner computes in bfloat16: the program is in float32

@@ -12,8 +12,9 @@ from kenyon.nets.backbones import (
 )
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.fresh import Start
+from kenyon.nets.heads import Outputs
 from kenyon.nets.layout import Layout
-from kenyon.nets.net import Diversity, Net, Outputs
+from kenyon.nets.net import Diversity, Net
 
 __all__ = [
     "Backbone",

@@ -1,51 +1,35 @@
 """R runs x K learners of a backbone, with a head per task that the learners share. K = 1 is the ordinary network.
 
-A learner i maps a sample to its output vector f_i. The head of task t sees the sum of the learners' vectors;
-a learner's own prediction is the same head applied to its own vector (Methods, Multiple Parallel Continual
-Learners). An optional task gate multiplies f_i by sigmoid(100 e_{i,t}).
+A learner i maps a sample to its output vector f_i; what becomes of the vectors is in `heads`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.columns import Columns, column_shapes
-from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.cuda.interface import Pictures
 from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
-from kenyon.nets.fresh import FirstWeights, Start, seeded
+from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
+from kenyon.nets.heads import Heads, Outputs
 from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
 from kenyon.nets.statistics import Statistics
 from kenyon.nets.tiled import Tiled, tiled
-from kenyon.random import Noise, Purpose, key, normal
+from kenyon.random import Noise, Purpose, key
 
 Diversity = Literal["low", "medium", "high"]
-GATE_SLOPE = 100.0
-NO_CLASS = -1e9  # logit of a class that a smaller task does not have
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """What one run says of a batch, or all runs with a leading run axis."""
-
-    logits: Tensor  # (..., B, C), of the learners together
-    own_logits: Tensor | None  # (..., K, B, C), of each learner alone
-    values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
-    # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
-    statistics: dict[str, Tensor] | None = None
 
 
 class Net:
@@ -107,14 +91,12 @@ class Net:
                 "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
             )
 
-        T, C = len(self.class_counts), max(self.class_counts)
+        self.heads = Heads(self.class_counts, self.features, learners, values=values, gate=gate, device=self.device)
+        T, C, ends = len(self.class_counts), max(self.class_counts), self.heads.shapes
         self.backbone_names = tuple(parts.trained)
         protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
         if gate:
             protected["gate"] = (learners, T)
-        ends = {"head.weight": (T, C, self.features), "head.bias": (T, C)}
-        if values:
-            ends |= {"value.weight": (T, 1, self.features), "value.bias": (T, 1)}
         self.head_names, self.values = tuple(ends), values
         self.statistics = Statistics(parts.statistics, given=start == "given")
         seen = self.statistics.shapes(T, learners)
@@ -136,10 +118,6 @@ class Net:
         if isinstance(self.execute, General):
             constants = {n: _cast(value.to(self.device), self.dtype) for n, value in parts.constants.items()}
             self.execute = General(self.backbone, learners, constants, self.features)
-        self._absent: Tensor | None = None  # (T, C) True where a head has no such class
-        if len(set(self.class_counts)) > 1:
-            counts = torch.tensor(self.class_counts, device=self.device).unsqueeze(1)
-            self._absent = torch.arange(C, device=self.device) >= counts
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
@@ -191,10 +169,9 @@ class Net:
     def parameter_count(self) -> int:
         """Trainable numbers of one run, heads included, without what a method learns for itself and without an
         active column (whose `Columns.size` tells what it adds)."""
-        padding = (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
         beside = 0 if self.columns is None else self.columns.size
         others = sum(self.layout.segments[n].size for n in (*self.learned, *self.statistics.first))
-        return self.layout.size - others - padding - beside
+        return self.layout.size - others - self.heads.padding - beside
 
     def initial(self, seeds: Sequence[int]) -> Tensor:
         """The first weights of each seed, (R, P): PyTorch's default initialisation, or those that were given.
@@ -209,15 +186,7 @@ class Net:
                 for name, value in self.first_weights(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
             self.statistics.begin(views)
-            for t, count in enumerate(self.class_counts):
-                head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
-                views["head.weight"][t, :count] = head.weight.detach()
-                views["head.bias"][t, :count] = head.bias.detach()
-                if self.values:
-                    worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
-                    views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
-                if self.gate:
-                    views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners,))
+            self.heads.draw(views, seed)
         if self.columns is not None:
             self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
@@ -249,59 +218,8 @@ class Net:
             f, statistics = self._normalised(views, images, heads, member, noise)
         else:
             f = self._features(row, images, noise, views)  # (..., K, B, F)
-        if self.gate:
-            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
-            if member is not None:
-                gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
-            f = f * gate.unsqueeze(-1)
-        out = self._predictions(f, views, heads, member, own=own)
-        if statistics is not None:
-            out = replace(out, statistics=statistics)
-        return replace(out, values=self._values(f, views, heads, member)) if self.values else out
-
-    def _values(self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
-        """What the value heads make of the sum of the learners' vectors: (..., B)."""
-        weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
-        weight, bias, z = weight.squeeze(-2), bias.squeeze(-1), f.sum(-3)  # (..., n, F), (..., n), (..., B, F)
-        if member is None:  # no product with one column: a library's bits would depend on how many runs there are
-            return (z * weight).sum(-1) + bias
-        return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)
-
-    def _predictions(
-        self, f: Tensor, views: dict[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
-    ) -> Outputs:
-        """What the heads make of the learners' vectors (..., K, B, F)."""
-        weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
-        bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
-        absent = None if self._absent is None else self._absent.index_select(0, heads)
-        if bias.ndim == 3 and member is None:
-            return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), absent)
-        if own and member is None and f.is_cuda:  # as a fleet of one: there is one product instead of two
-            out = self._of_all_runs(f.unsqueeze(0), weight, bias, absent)
-            assert out.own_logits is not None
-            return Outputs(out.logits.squeeze(0), out.own_logits.squeeze(0))
-
-        def predict(z: Tensor, member: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
-            """(..., B, F) -> (..., B, C)"""
-            out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(
-                -1, bias.shape[-2:]
-            )  # (..., B, n, C)
-            if absent is not None:
-                out = out.masked_fill(absent, NO_CLASS)
-            if member is None:
-                return out.squeeze(-2)
-            pick = member.unsqueeze(-1).unsqueeze(-1).expand(*out.shape[:-2], 1, out.shape[-1])
-            return out.gather(-2, pick).squeeze(-2)
-
-        logits = predict(f.sum(-3) if self.learners > 1 else f.squeeze(-3), member, weight, bias)
-        if not own:
-            return Outputs(logits, None)
-        if self.learners == 1:
-            return Outputs(logits, logits.unsqueeze(-3))
-        flat = f.flatten(-3, -2)  # (..., K * B, F): one product for all learners
-        of_each = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
-        own_logits = predict(flat, of_each, weight, bias)
-        return Outputs(logits, own_logits.unflatten(-2, (self.learners, -1)))
+        out = self.heads.outputs(f, views, heads, member, own=own)
+        return out if statistics is None else replace(out, statistics=statistics)
 
     def vectors(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
         """What the learners make of a batch of one task in tests, (..., K, B, F), before task gates; arguments as
@@ -317,12 +235,7 @@ class Net:
         if self.gate or self.statistics:
             return torch.stack([self.forward(row, images, head).logits for head in heads.split(1)], dim=-3)
         views = self.layout.views(row, self._used)
-        weight, bias = views["head.weight"].index_select(-3, heads), views["head.bias"].index_select(-2, heads)
-        z = self._features(row, images, None, views).sum(-3)  # (..., B, F)
-        out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
-        if self._absent is not None:
-            out = out.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
-        return out.movedim(-2, -3)
+        return self.heads.every(self._features(row, images, None, views), views, heads)
 
     def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
         """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
@@ -340,16 +253,7 @@ class Net:
             assert isinstance(self.execute, Tiled) and isinstance(row, Tensor) and images.laid_out is not None
             seen = self.execute.maps(row.detach()[:, self.columns.first_seen :], images)
             images = images.laid_out()
-        logits = self.columns.logits(row, images, noise, seen)
-        return logits if self._absent is None else logits.masked_fill(self._absent.index_select(0, heads), NO_CLASS)
-
-    def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, absent: Tensor | None) -> Outputs:
-        """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
-        own = own_logits(f, weight, bias)
-        logits = own.squeeze(1) if self.learners == 1 else own.sum(1) - (self.learners - 1) * bias.unsqueeze(1)
-        if absent is not None:
-            own, logits = own.masked_fill(absent, NO_CLASS), logits.masked_fill(absent, NO_CLASS)
-        return Outputs(logits, own)
+        return self.heads.without_absent(self.columns.logits(row, images, noise, seen), heads)
 
     def _features(
         self,
@@ -400,13 +304,6 @@ class Net:
 def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Tokens and other whole numbers stay what they are."""
     return values.to(dtype) if values.is_floating_point() else values
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
-    if weight.ndim == 2:
-        return F.linear(x, weight, bias)
-    return x @ weight.transpose(-2, -1) + bias.unsqueeze(-2)
 
 
 def _without_dropout(backbone: nn.Module) -> nn.Module:

@@ -1,0 +1,152 @@
+"""The heads: what the learners' vectors become, together and each alone.
+
+The head of task t sees the sum of the learners' vectors; a learner's own prediction is the same head applied to its
+own vector (Methods, Multiple Parallel Continual Learners). An optional task gate multiplies a learner's vector by
+sigmoid(100 e_{i,t}) first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kenyon.nets.cuda.heads import own_logits
+from kenyon.nets.fresh import seeded
+from kenyon.random import Purpose, key, normal
+
+GATE_SLOPE = 100.0
+NO_CLASS = -1e9  # logit of a class that a smaller task does not have
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one run says of a batch, or all runs with a leading run axis."""
+
+    logits: Tensor  # (..., B, C), of the learners together
+    own_logits: Tensor | None  # (..., K, B, C), of each learner alone
+    values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
+    # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
+    statistics: dict[str, Tensor] | None = None
+
+
+class Heads:
+    """T heads of up to C classes behind K learners. Holds no parameters itself: they are in the runs' rows."""
+
+    def __init__(
+        self,
+        class_counts: Sequence[int],
+        features: int,
+        learners: int,
+        *,
+        values: bool,
+        gate: bool,
+        device: torch.device,
+    ) -> None:
+        """`values`: every task has a second head of one number, beside the one that chooses."""
+        self.class_counts, self.features, self.learners = tuple(class_counts), features, learners
+        self.values, self.gate = values, gate
+        T, C = len(self.class_counts), max(self.class_counts)
+        self.shapes: dict[str, tuple[int, ...]] = {"head.weight": (T, C, features), "head.bias": (T, C)}
+        if values:
+            self.shapes |= {"value.weight": (T, 1, features), "value.bias": (T, 1)}
+        self.absent: Tensor | None = None  # (T, C) True where a head has no such class
+        if len(set(self.class_counts)) > 1:
+            counts = torch.tensor(self.class_counts, device=device).unsqueeze(1)
+            self.absent = torch.arange(C, device=device) >= counts
+
+    @property
+    def padding(self) -> int:
+        """Numbers of a row that belong to classes that are not there."""
+        return (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
+
+    def draw(self, views: Mapping[str, Tensor], seed: int) -> None:
+        """First weights of all heads, and of gates, into the named views of a row."""
+        for t, count in enumerate(self.class_counts):
+            head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
+            views["head.weight"][t, :count] = head.weight.detach()
+            views["head.bias"][t, :count] = head.bias.detach()
+            if self.values:
+                worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
+                views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
+            if self.gate:
+                views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners,))
+
+    def outputs(
+        self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
+    ) -> Outputs:
+        """What the heads make of the learners' vectors (..., K, B, F)."""
+        if self.gate:
+            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
+            if member is not None:
+                gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
+            f = f * gate.unsqueeze(-1)
+        out = self._predictions(f, views, heads, member, own=own)
+        return replace(out, values=self._values(f, views, heads, member)) if self.values else out
+
+    def every(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor) -> Tensor:
+        """What each of the heads (n,) says of all vectors (..., K, B, F), without gates: (..., n, B, C)."""
+        weight, bias = views["head.weight"].index_select(-3, heads), views["head.bias"].index_select(-2, heads)
+        out = _linear(f.sum(-3), weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
+        return self.without_absent(out, heads).movedim(-2, -3)
+
+    def without_absent(self, logits: Tensor, heads: Tensor) -> Tensor:
+        """Logits (..., n, C) of these heads, or (..., C) of one: no class is chosen that is not there."""
+        return logits if self.absent is None else logits.masked_fill(self.absent.index_select(0, heads), NO_CLASS)
+
+    def _values(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
+        """What the value heads make of the sum of the learners' vectors: (..., B)."""
+        weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
+        weight, bias, z = weight.squeeze(-2), bias.squeeze(-1), f.sum(-3)  # (..., n, F), (..., n), (..., B, F)
+        if member is None:  # no product with one column: a library's bits would depend on how many runs there are
+            return (z * weight).sum(-1) + bias
+        return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)
+
+    def _predictions(
+        self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
+    ) -> Outputs:
+        weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
+        bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
+        if bias.ndim == 3 and member is None:
+            return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), heads)
+        if own and member is None and f.is_cuda:  # as a fleet of one: there is one product instead of two
+            out = self._of_all_runs(f.unsqueeze(0), weight, bias, heads)
+            assert out.own_logits is not None
+            return Outputs(out.logits.squeeze(0), out.own_logits.squeeze(0))
+
+        def predict(z: Tensor, member: Tensor | None) -> Tensor:
+            """(..., B, F) -> (..., B, C)"""
+            out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(
+                -1, bias.shape[-2:]
+            )  # (..., B, n, C)
+            out = self.without_absent(out, heads)
+            if member is None:
+                return out.squeeze(-2)
+            pick = member.unsqueeze(-1).unsqueeze(-1).expand(*out.shape[:-2], 1, out.shape[-1])
+            return out.gather(-2, pick).squeeze(-2)
+
+        logits = predict(f.sum(-3) if self.learners > 1 else f.squeeze(-3), member)
+        if not own:
+            return Outputs(logits, None)
+        if self.learners == 1:
+            return Outputs(logits, logits.unsqueeze(-3))
+        flat = f.flatten(-3, -2)  # (..., K * B, F): one product for all learners
+        of_each = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
+        return Outputs(logits, predict(flat, of_each).unflatten(-2, (self.learners, -1)))
+
+    def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, heads: Tensor) -> Outputs:
+        """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
+        own = own_logits(f, weight, bias)
+        logits = own.squeeze(1) if self.learners == 1 else own.sum(1) - (self.learners - 1) * bias.unsqueeze(1)
+        return Outputs(self.without_absent(logits, heads), self.without_absent(own, heads))
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    return x @ weight.transpose(-2, -1) + bias.unsqueeze(-2)
