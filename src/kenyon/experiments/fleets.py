@@ -11,11 +11,13 @@ from pathlib import Path
 
 import torch
 
+from kenyon.clock import Stopwatch
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.states import State, claims, state_path, usable
 from kenyon.experiments.training import Crew
 
 MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
+LONG = 2.0  # seconds of training after which memory is looked through on a CPU too
 
 
 def crews(cells: Sequence[Cell], states: Sequence[State]) -> list[Crew]:
@@ -70,6 +72,7 @@ class Room:
     def _fits(self, crew: Crew, train: Callable[[Crew], None]) -> bool:
         """Train a crew. False: there is no room for it, and nothing of it is left in memory."""
         stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
+        watch = Stopwatch()
         try:
             train(crew)
             fits = True
@@ -78,8 +81,10 @@ class Room:
                 raise
             fits = False
         # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
-        # would stay in the device's memory until Python happens to look for such circles.
-        gc.collect()
+        # would stay in the device's memory until Python happens to look for such circles. Looking takes a tenth of a
+        # second or more: too long only for what was small and quick.
+        if stream is not None or not fits or watch.seconds > LONG:
+            gc.collect()
         if stream is not None:
             torch.cuda.set_stream(stream)  # a capture that failed may have left its own
             # cuBLAS keeps a work space for every stream that ever used it.
