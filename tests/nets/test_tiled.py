@@ -91,7 +91,12 @@ def test_all_runs_at_once_equal_one_after_another(
 
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize(
-    ("learners", "width", "counts", "joint"), [(1, 16, [4, 6], False), (3, 6, [6, 4], False), (2, 9, [5, 3], True)]
+    ("learners", "width", "counts", "joint"),
+    [
+        (3, 6, [6, 4], False),
+        (2, 9, [5, 3], True),
+        pytest.param(1, 16, [4, 6], False, marks=pytest.mark.torture),
+    ],
 )
 def test_without_padding_in_a_frame(learners: int, width: int, counts: list[int], joint: bool) -> None:
     """Drawings of one colour; with several learners there are convolutions without ReLU, with one no dense layer."""
