@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ def get(
     name: Annotated[str, typer.Argument(help="See `kenyon data list`.")],
     data: DataDir = None,
     url: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--url", help="Another server for the same file."),
     ] = None,
 ) -> None:

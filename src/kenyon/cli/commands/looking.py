@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -43,11 +43,11 @@ def analyse(
         ),
     ] = "all",
     benchmark: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--benchmark", help="Only results of this benchmark; your own file.py for one of yours."),
     ] = None,
     method: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--method",
             "-m",
@@ -55,7 +55,7 @@ def analyse(
         ),
     ] = None,
     set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option("--set", help="Change how: ANALYSIS.NAME=VALUE, e.g. flatness.directions=5. May be repeated."),
     ] = None,
     device: Device = "auto",
@@ -101,12 +101,12 @@ def report(
 def watch(
     result: Annotated[Path, typer.Argument(help="The folder of a method's scores, OUT/SUITE/METHOD.")],
     game: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--game", help="Which game; otherwise the last that was learned."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of the run that plays.")] = 0,
     out: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option("--out", help="The GIF to write; otherwise GAME-SEED.gif beside the scores."),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How much of the episode to show.")] = 60.0,

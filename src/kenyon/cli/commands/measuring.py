@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -12,12 +12,12 @@ from kenyon.cli.options import DataDir, Device, Json
 
 def reproduce_(
     names: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Argument(help="Figures and tables, such as fig2c table5, or all."),
     ] = None,
     scale: Annotated[str, typer.Option("--scale", help="smoke, quick or paper.")] = "smoke",
     benchmark: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--benchmark", help="Only these, with commas, of the benchmarks that a figure has."),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Results folder: runs that it has are used.")] = Path("results"),

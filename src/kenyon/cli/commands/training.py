@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
-from kenyon.cli.options import DataDir, Device, Fleet, Json, Out
+from kenyon.cli.options import DataDir, Deterministic, Device, Fleet, Fwt, Json, KeepEveryTask, Out, Tasks
 
 
 def run(
     benchmark: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Argument(
             help="A name of `kenyon list benchmarks`, or your own file.py. Several with commas.",
             show_default="digits",
         ),
     ] = None,
     method: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--method",
             "-m",
@@ -28,40 +28,37 @@ def run(
         ),
     ] = None,
     seeds: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--seeds", help="How many (5 means 0 to 4), or which: 0,3,7 (a single one: 7,).", show_default="5"
         ),
     ] = None,
     config: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
             "--config",
             help="A TOML file with benchmark, method, seeds and settings, such as the best.toml of `kenyon search`. "
             "Options beside it win.",
         ),
     ] = None,
-    tasks: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--tasks", help="Only the first so many tasks of each run."),
-    ] = None,
+    tasks: Tasks = None,
     epochs: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--epochs", help="Epochs a task; otherwise as many as the benchmark has."),
     ] = None,
     games: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--games", help="Of a suite of games: which, in which order, with commas; otherwise all."),
     ] = None,
     steps: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--steps", help="Of a suite of games: steps a game, all copies together."),
     ] = None,
     device: Device = "auto",
     data: DataDir = None,
     out: Out = Path("results"),
     set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--set",
             help="Change a setting: name=value, e.g. lambda_sp=5000. Several values, lambda_sp=1000,5000, make a "
@@ -69,7 +66,7 @@ def run(
         ),
     ] = None,
     learners: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--learners",
             help="How many learners instead of 5, each as wide as the parameters of a single one allow: the same as "
@@ -77,27 +74,11 @@ def run(
         ),
     ] = None,
     fleet: Fleet = None,
-    fwt: Annotated[
-        bool,
-        typer.Option(
-            "--fwt/--no-fwt",
-            help="Also learn every task from a random start, once per benchmark: forward transfer needs it.",
-        ),
-    ] = True,
-    keep_every_task: Annotated[
-        bool,
-        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
-    ] = False,
-    deterministic: Annotated[
-        bool,
-        typer.Option(
-            "--deterministic",
-            help="PyTorch's deterministic algorithms: a GPU's numbers repeat bit for bit, and training is slower. "
-            "Those of a CPU always do.",
-        ),
-    ] = False,
+    fwt: Fwt = True,
+    keep_every_task: KeepEveryTask = False,
+    deterministic: Deterministic = False,
     log: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option("--log", help="Also write the numbers, while they come, to tensorboard (below OUT) or wandb."),
     ] = None,
     json: Json = False,
@@ -146,14 +127,14 @@ def search(
         ),
     ] = "held-out",
     folds: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--folds", help="How many sequences; otherwise 1 held-out, or 3 short ones."),
     ] = None,
     share: Annotated[
         float, typer.Option("--share", help="Part of the training data that is held out to score.")
     ] = 0.2,
     set_: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--set",
             help="Values to choose from, lambda_sp=1000,5000, instead of the published ones; or a setting for all "
@@ -164,19 +145,19 @@ def search(
         bool, typer.Option("--optuna", help="Draw points between the ends of the values instead of trying all.")
     ] = False,
     trials: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--trials", help="How many points Optuna draws; otherwise 32."),
     ] = None,
     together: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--together", help="How many of them at a time, which train together; otherwise 8."),
     ] = None,
     tasks: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--tasks", help="Only so many tasks of each sequence."),
     ] = None,
     epochs: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--epochs", help="Epochs a task in the search; no part of what it chooses."),
     ] = None,
     device: Device = "auto",
@@ -214,18 +195,18 @@ def search(
 
 def sweep(
     experiment: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Argument(
             help="A TOML file with benchmark, method, seeds and settings, as for `kenyon run --config`. Benchmarks "
             "and methods may be lists; lists of values make a grid.",
         ),
     ] = None,
     workers: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option("--workers", help="Train in so many processes of this machine, a GPU or some cores each."),
     ] = None,
     ray: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--ray", help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon[ray]."
         ),
@@ -233,10 +214,7 @@ def sweep(
     status: Annotated[
         bool, typer.Option("--status", help="Show how the sweep in --out stands, whoever works on it.")
     ] = False,
-    tasks: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--tasks", help="Only the first so many tasks of each run."),
-    ] = None,
+    tasks: Tasks = None,
     device: Device = "auto",
     data: DataDir = None,
     out: Annotated[
@@ -247,16 +225,9 @@ def sweep(
         ),
     ] = "results",
     fleet: Fleet = None,
-    fwt: Annotated[
-        bool, typer.Option("--fwt/--no-fwt", help="Also learn every task from a random start, for forward transfer.")
-    ] = True,
-    keep_every_task: Annotated[
-        bool,
-        typer.Option("--keep-every-task", help="Keep the weights after every task, not only the final ones."),
-    ] = False,
-    deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="PyTorch's deterministic algorithms, as with `kenyon run`.")
-    ] = False,
+    fwt: Fwt = True,
+    keep_every_task: KeepEveryTask = False,
+    deterministic: Deterministic = False,
     json: Json = False,
 ) -> None:
     """Train benchmarks x methods x seeds x grids on many workers, with the results of `kenyon run`.
