@@ -14,20 +14,10 @@ import pytest
 from kenyon.data.cache import BLOCK, FORGOTTEN, Cached, cached
 from kenyon.data.reports import reporting_to
 from kenyon.errors import DataError
+from tests.listening import Listener
 
 PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
 IDENTITY = {"what": "made", "making": [1, 28], "files": "abc"}
-
-
-class Listener:
-    def __init__(self) -> None:
-        self.notices: list[str] = []
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        pass
-
-    def notice(self, text: str) -> None:
-        self.notices.append(text)
 
 
 @pytest.fixture

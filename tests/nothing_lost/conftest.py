@@ -9,25 +9,15 @@ import pytest
 from kenyon.data.reports import reporting_to
 from kenyon.experiments import training
 from tests.experiments.small import digits, numbers, weights
+from tests.listening import Listener
 from tests.nothing_lost.small import GIVEN
-
-
-class Notices:
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def progress(self, what: str, done: int, total: int) -> None:
-        pass
-
-    def notice(self, text: str) -> None:
-        self.texts.append(text)
 
 
 @pytest.fixture
 def notices() -> Iterator[list[str]]:
-    listener = Notices()
+    listener = Listener()
     with reporting_to(listener):
-        yield listener.texts
+        yield listener.notices
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ that is still at hand: the tensors themselves between epochs, and inside a long 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Protocol
@@ -53,6 +53,42 @@ class Keeper:
         self.copy: dict[str, Tensor] = {}
         self.copied: Position | None = None  # where the copy stands, if that is further than what is on disk
         self.between = False  # epochs: the trainer's tensors are a state
+
+    def over(
+        self,
+        train: Callable[[Callable[[object], bool]], object],
+        *,
+        each: Callable[[], None],
+        stop: Callable[[], bool],
+        ended: Callable[[], None],
+        keep: Callable[[], None],
+        interrupted: type[Exception],
+    ) -> None:
+        """A whole training, kept: `train` calls its watcher after every epoch, and `keep` keeps what came out.
+
+        `each` is done after every epoch, before any state of it, and `ended` after the last. When `stop` says so, the
+        state is saved and the watcher says it; the training then raises `interrupted`. Whatever else ends it is
+        rescued.
+        """
+
+        def watch(fleet: object) -> bool:
+            with self.complete():
+                each()
+                stopping = stop()
+                self.epoch_done(now=stopping)
+                return stopping
+
+        with self.rescuing(unless=interrupted):
+            train(watch)
+            with self.complete():
+                ended()
+                try:
+                    keep()
+                except ResultsError:
+                    if not self.make_room():
+                        raise
+                    keep()
+        self.remove()
 
     @contextlib.contextmanager
     def complete(self) -> Iterator[None]:

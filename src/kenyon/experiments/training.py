@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 
-from kenyon.errors import ResultsError
 from kenyon.experiments.benchmarks import find_benchmark, make
 from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Cell
@@ -25,6 +24,7 @@ from kenyon.nets import Net
 from kenyon.streams import Source, Stream
 from kenyon.threads import cpu_threads
 from kenyon.train import Interrupted, Trainer
+from kenyon.train.loop import Watcher
 from kenyon.train.state import StateError, load_state
 
 SAVE_EVERY = 30.0  # seconds between states while a task is being learned
@@ -118,27 +118,23 @@ def train_crew(
     progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
     keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
-    def watch(trainer: Trainer) -> bool:
-        with keeper.complete():
-            progress.epoch_done(trainer)
-            if keep_every:  # before any state: from a state, tasks that are over are not learned again
-                _keep_task(trainer, cells, out)
-            stopping = stop()
-            keeper.epoch_done(now=stopping)
-            return stopping
+    def epoch_done() -> None:
+        progress.epoch_done(trainer)
+        if keep_every:  # before any state: from a state, tasks that are over are not learned again
+            _keep_task(trainer, cells, out)
 
-    with keeper.rescuing(unless=Interrupted):
+    def trained(watch: Watcher) -> None:
         with cpu_threads(1 if trainer.net.small else None):
             trainer.run(watch)
-        with keeper.complete():
-            progress.fleet_ends(at.seconds)
-            try:
-                _keep(trainer, cells, out)
-            except ResultsError:
-                if not keeper.make_room():
-                    raise
-                _keep(trainer, cells, out)
-    keeper.remove()
+
+    keeper.over(
+        trained,
+        each=epoch_done,
+        stop=stop,
+        ended=lambda: progress.fleet_ends(at.seconds),
+        keep=lambda: _keep(trainer, cells, out),
+        interrupted=Interrupted,
+    )
 
 
 def _possible(trainer: Trainer) -> bool:

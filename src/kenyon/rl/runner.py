@@ -22,7 +22,7 @@ from kenyon.experiments.store import check_equal, check_writable, flatten, weigh
 from kenyon.experiments.training import REST, SAVE_EVERY
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games, settings
-from kenyon.rl.loop import Agents
+from kenyon.rl.loop import Agents, Watcher
 from kenyon.rl.results import FILE, GameOrigin, GameResult, GameRun
 from kenyon.threads import cpu_threads
 from kenyon.train import Interrupted, choose_device
@@ -186,20 +186,18 @@ def _train(
     progress.fleet_starts(config, seeds, agents)
     keeper = Keeper(agents, path, identity, every=SAVE_EVERY, rest=REST)
 
-    def watch(agents: Agents) -> bool:
-        with keeper.complete():
-            progress.update_done(agents)
-            stopping = stop()
-            keeper.epoch_done(now=stopping)
-            return stopping
-
-    with keeper.rescuing(unless=Interrupted):
+    def trained(watch: Watcher) -> None:
         with cpu_threads(1 if agents.net.small else None):
             agents.run(watch)
-        with keeper.complete():
-            progress.fleet_ends(agents)
-            _keep(agents, config, folder)
-    keeper.remove()
+
+    keeper.over(
+        trained,
+        each=lambda: progress.update_done(agents),
+        stop=stop,
+        ended=lambda: progress.fleet_ends(agents),
+        keep=lambda: _keep(agents, config, folder),
+        interrupted=Interrupted,
+    )
 
 
 def _keep(agents: Agents, config: GamesConfig, folder: Path) -> None:
