@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+import kenyon
 from kenyon import ContinualLearner
 from kenyon.metrics import Summary
 from kenyon.streams import find_source
@@ -100,7 +102,8 @@ def compare(
         print(f"{line}   {row['seconds']:.1f} s", flush=True)
     if args.json:
         shown = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
-        args.json.write_text(json.dumps({"options": shown, "rows": rows}, indent=1) + "\n")
+        origin = {"kenyon": kenyon.__version__, "torch": torch.__version__, "platform": platform.platform()}
+        args.json.write_text(json.dumps({"options": shown, "versions": origin, "rows": rows}, indent=1) + "\n")
 
 
 def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> int:

@@ -97,7 +97,7 @@ class Address:
         return f"{self.root}/{name}"
 
     def _make_parent(self, name: str) -> None:
-        with contextlib.suppress(FileExistsError, NotImplementedError):
+        with contextlib.suppress(FileExistsError, NotImplementedError):  # as services without folders answer
             self.files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
 
     @contextlib.contextmanager
