@@ -5,13 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.methods import find_method
 from kenyon.nets import Net
 from kenyon.nets.execution import General
+from kenyon.streams import Classes, from_arrays
+from kenyon.train import Trainer, Training
 
 K, B = 3, 5
 
@@ -293,3 +297,52 @@ def test_spectral_norm_is_refused_for_its_buffers_when_weights_are_given() -> No
     module = nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4))
     with pytest.raises(ConfigError, match="changes while it computes"):
         Net(module, (6,), (2,), start="given")
+
+
+class Looking(nn.Module):
+    """What it does depends on a value, which no CUDA graph can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x).tanh()
+        return y * 2 if float(y.detach().sum()) > 0 else y
+
+
+@pytest.mark.parametrize(("layer", "draws"), [(nn.Tanh(), False), (nn.Dropout(0.5), True), (nn.RReLU(), True)])
+def test_whether_a_module_draws_shows_in_its_first_step(layer: nn.Module, draws: bool) -> None:
+    net = Net(nn.Sequential(nn.Linear(6, 5), nn.Softsign(), layer), (6,), (3, 2), learners=2)
+    execute, row, head = net.execute, net.initial([0])[0], torch.tensor([0])
+    assert isinstance(execute, General)
+    net.forward(row, torch.ones(4, 6), head)
+    assert execute.draws is None and not execute.capturable
+    net.forward(row, torch.ones(4, 6), head, noise=torch.zeros(8, dtype=torch.uint8))
+    assert execute.draws is draws and execute.capturable is not draws
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("build", [Tied, Looking, frozen])
+def test_a_cuda_graph_of_any_module_trains_as_without(build: Callable[[], nn.Module]) -> None:
+    def trained(refused: bool) -> tuple[Tensor, General]:
+        torch.manual_seed(0)  # of frozen weights
+        method = find_method("caf-ewc")({"lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.01})
+        learned: dict[str, tuple[int, ...]] = {}
+        module = build()
+        bare = Net(module, (6,), (2, 2), learners=2)
+        for penalty in method.penalties:
+            learned |= penalty.learned(bare)
+        net = Net(module, (6,), (2, 2), learners=2, learned=learned, device="cuda", dtype=torch.float32)
+        assert isinstance(net.execute, General)
+        net.execute.refused = refused
+        x, y = np.random.default_rng(0).normal(size=(160, 6)), np.arange(160) % 4
+        source = from_arrays(x + y[:, None], y, Classes(2))
+        trainer = Trainer(net, [source.stream(seed) for seed in (0, 1)], method, Training(epochs=3, batch=16))
+        trainer.run()
+        return trainer.theta, net.execute
+
+    (eager, _), (captured, execute) = trained(True), trained(False)
+    assert execute.refused is (build is Looking)  # the others went through graphs
+    torch.testing.assert_close(captured, eager, rtol=1e-4, atol=1e-5)

@@ -19,7 +19,7 @@ from kenyon.rl.regime import Ppo
 from kenyon.train import Interrupted
 from kenyon.train.state import load_state, save_state
 from tests.rl.fleets import SHORT, agents, assert_same, convolutional
-from tests.rl.toys import CUES, SIDE, TOYS, Cues, Toy, make
+from tests.rl.toys import SIDE, TOYS, Cues, Toy, make
 
 ACTIONS = (6, 18, 18, 6, 18, 8, 9, 9)  # of the eight Atari games
 LEARNING = Ppo(
@@ -212,8 +212,20 @@ def test_scores_are_those_of_whole_episodes_and_of_the_most_likely_action() -> N
         right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
         reference.step(torch.ones(6, dtype=torch.long).numpy())
     assert torch.equal(found.float(), right)
-    unfinished = greedy_scores(a.net, a.theta, [[Cues(6, 3, (0,) * CUES)]], [0], live=[0], longest=3)
-    assert unfinished.isnan().all()
+
+
+def test_an_episode_that_takes_too_long_is_scored_as_it_stands() -> None:
+    a = agents("finetune", ["sort"], [0])
+    a.theta.zero_()
+    a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
+    found = greedy_scores(a.net, a.theta, [[Cues(6, 3, (0, 0, 1, 1, 2, 2))]], [0], live=[0], longest=3)[0, 0]
+    reference = Cues(6, 3, (0, 0, 1, 1, 2, 2))
+    reference.reset()
+    right = torch.zeros(6)
+    for _ in range(3):
+        right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
+        reference.step(torch.ones(6, dtype=torch.long).numpy())
+    assert torch.equal(found.float(), right)
 
 
 def test_several_action_counts_share_a_network() -> None:

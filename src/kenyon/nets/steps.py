@@ -89,6 +89,10 @@ class Sequential:
         self.sites = dropout_sites([m for _, m in layers], shape, learners)
         self.steps = self._plan(layers, folds)
 
+    def refuse_capture(self) -> bool:
+        """Nothing here depends on values: the reason is elsewhere, and must be seen."""
+        return False
+
     def _plan(self, layers: list[tuple[str, nn.Module]], folds: bool) -> list[Step]:
         steps: list[Step] = []
         sites = iter(enumerate(self.sites))

@@ -22,7 +22,7 @@ class Moment:
     """What one step of N copies gives."""
 
     observations: Pixels  # after the step; where an episode has ended, the first of the next one
-    rewards: npt.NDArray[np.float32]  # (N,) as training sees them
+    rewards: npt.NDArray[np.float32]  # (N,) as training sees them; in evaluation they add up to the score
     ended: npt.NDArray[np.bool_]  # (N,) no value flows back across: the episode is over, in training also a lost life
     scores: Sequence[tuple[int, float]]  # (copy, raw score) of every whole episode that ended in this step
 

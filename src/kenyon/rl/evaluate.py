@@ -27,8 +27,9 @@ def greedy_scores(
 ) -> Tensor:
     """The raw score of the first episode of every copy, (R, G, E); all games of all runs are played at once.
 
-    `games`: G games a run, of E copies each, with the given heads. Runs that are not live, and episodes that have not
-    ended after the `longest` number of steps, have no score (NaN). The games stay open.
+    `games`: G games a run, of E copies each, with the given heads, as evaluation plays them: their rewards add up to the
+    score. Episodes that have not ended after the `longest` number of steps are scored as they stand. Runs that are not
+    live have no score (NaN). The games stay open.
     """
     R, G, E = len(games), len(heads), games[0][0].count
     crowd = Crowd(games, net.device, threads=not net.together)
@@ -36,6 +37,7 @@ def greedy_scores(
     member = torch.arange(G, device=net.device).repeat_interleave(E).expand(R, -1).contiguous()  # (R, G * E)
     actions = torch.zeros(R, G * E, dtype=torch.long, device=net.device)
     scores = torch.full((R, G, E), torch.nan, dtype=torch.float64)
+    so_far = torch.zeros_like(scores)
 
     def choose(run: Runs) -> None:
         with torch.no_grad():
@@ -43,28 +45,30 @@ def greedy_scores(
             actions[run] = out.logits.argmax(-1)
 
     groups: Sequence[Runs] = [slice(None)] if net.together else live
-    repeated = [Captured(partial(choose, run), net.device, graphs=net.execute.capturable) for run in groups]
+    repeated = [Captured(partial(choose, run), net.device, net.execute) for run in groups]
     # Games that are over rest, and show what they showed last: batches keep their shape.
     over = {(r, g) for r in range(R) for g in range(G) if r not in live}
     crowd.begin()
     try:
         for _ in range(longest):
             for run, work in zip(groups, repeated, strict=True):
-                _note(crowd, run, scores, over)
+                _note(crowd, run, scores, so_far, over)
                 work()
                 crowd.play(run, actions[run], over)
             if len(over) == R * G:
                 break
         for run in groups:
-            _note(crowd, run, scores, over)
+            _note(crowd, run, scores, so_far, over)
     finally:
         crowd.leave()
+    scores[live] = torch.where(scores[live].isnan(), so_far[live], scores[live])
     return scores
 
 
-def _note(crowd: Crowd, run: Runs, scores: Tensor, over: set[tuple[int, int]]) -> None:
-    """The scores of first episodes that ended in the last step."""
+def _note(crowd: Crowd, run: Runs, scores: Tensor, so_far: Tensor, over: set[tuple[int, int]]) -> None:
+    """The scores of first episodes that ended in the last step, and how the others stand."""
     for r, g, moment in crowd.arrive(run):
+        so_far[r, g] += torch.from_numpy(moment.rewards)
         for copy, score in moment.scores:
             if scores[r, g, copy].isnan():
                 scores[r, g, copy] = score

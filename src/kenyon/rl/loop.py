@@ -385,7 +385,7 @@ class Agents:
     def _repeat(self, work: Callable[[], None], *name: Hashable) -> None:
         """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
         if name not in self.captured:
-            self.captured[name] = Captured(work, self.device, graphs=self.net.execute.capturable)
+            self.captured[name] = Captured(work, self.device, self.net.execute)
         self.captured[name]()
 
     @contextmanager

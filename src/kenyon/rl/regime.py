@@ -34,7 +34,7 @@ class Ppo:
     norm: float = 0.5  # of the gradient of a run, penalties included
     evaluations: int = 30  # a game, and at most one an update
     episodes: int = 10  # an evaluation and game
-    longest: int = 30_000  # steps of an episode that is scored; one that has not ended by then has no score
+    longest: int = 30_000  # steps of an episode that is scored: one that has not ended by then, as it stands
     importance_rollouts: int = 100
     importance_steps: int = 20  # of every copy, a rollout
     anchors: Anchors = "published"

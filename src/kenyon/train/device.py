@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from typing import Protocol
 
 import torch
 
@@ -61,42 +62,55 @@ class Lanes:
             in_streams(work, runs, self.streams)
 
 
+class Execution(Protocol):
+    """What a piece of work computes with, asked whether a CUDA graph may hold it."""
+
+    @property
+    def capturable(self) -> bool: ...
+
+    def refuse_capture(self) -> bool:
+        """A capture failed. True: from now on it is not capturable, and the work runs as it is."""
+
+
 class Captured:
     """A piece of work without arguments that is repeated many times over tensors that stay in place.
 
-    On a GPU the first call runs as it is (and warms up), the second is captured as a CUDA graph, and from then
-    on it is replayed. On a CPU, and for work that cannot be captured, every call runs as it is.
+    On a GPU the first call runs as it is (and warms up, and shows whether the network draws random numbers), the
+    second is captured as a CUDA graph, and from then on it is replayed. On a CPU, and for work that cannot be
+    captured, every call runs as it is.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device, *, graphs: bool = True) -> None:
-        self.work = work
-        self.graphs = graphs and device.type == "cuda"
+    def __init__(self, work: Callable[[], None], device: torch.device, execution: Execution) -> None:
+        self.work, self.execution = work, execution
+        self.on_gpu = device.type == "cuda"
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        if not self.graphs or self.calls == 0:
-            self.work()
-        else:
-            if self.graph is None:
-                self.graph = self._capture()
+        if self.graph is None and self.on_gpu and self.calls > 0 and self.execution.capturable:
+            self.graph = self._capture()
+        if self.graph is not None:
             self.graph.replay()
+        else:
+            self.work()
         self.calls += 1
 
-    def _capture(self) -> torch.cuda.CUDAGraph:
+    def _capture(self) -> torch.cuda.CUDAGraph | None:
         torch.cuda.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.graph(graph, pool=pool):
                 self.work()
-        except RuntimeError:
+        except RuntimeError as error:
             _give_back(pool)
-            raise
+            if isinstance(error, torch.OutOfMemoryError) or not self.execution.refuse_capture():
+                raise
+            return None
         return graph
 
 
 def _give_back(pool: tuple[int, int]) -> None:
-    """The memory of a capture that failed, most likely for want of it: PyTorch itself would keep it for ever."""
+    """The memory of a capture that failed: PyTorch itself would keep it for ever."""
     for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
         with suppress(RuntimeError, AttributeError, TypeError):
             getattr(torch._C, name)(torch.cuda.current_device(), pool)

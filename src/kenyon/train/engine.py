@@ -157,7 +157,7 @@ class Engine:
         """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
         name = (work.__qualname__, self.variant, *which)
         if name not in self.captured:
-            self.captured[name] = Captured(work, self.device, graphs=self.net.execute.capturable)
+            self.captured[name] = Captured(work, self.device, self.net.execute)
         self.captured[name]()
 
     # ------------------------------------------------------------------ passes
