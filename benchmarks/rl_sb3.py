@@ -2,8 +2,11 @@
 
     pip install stable-baselines3
     python benchmarks/rl_sb3.py --suite rl-mini --game catch --seeds 3
+    python benchmarks/rl_sb3.py --suite atari --game Boxing --seeds 1 --steps 16384
 
-Both play the same copies of the game and learn one game alone. What differs, and cannot be made equal from outside:
+Both play the same copies of the game, Kenyon's, and learn one game alone. (Stable-Baselines3's own copies of an Atari
+game are processes, one for each, or one after another; those that it gets here are faster.) What differs, and cannot
+be made equal from outside:
 
 - Stable-Baselines3 standardises advantages in every minibatch, Kenyon over the whole rollout.
 - Its value loss has no factor 1/2, so its coefficient here is half of Kenyon's.
@@ -139,6 +142,20 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
     return float(np.mean(list(scores.values()))), seconds
 
 
+def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -> float:
+    """Steps a second of all copies together, with actions at random."""
+    count = config.training.copies
+    games, generator = suite.make(config.games[0], count, 0, True), np.random.default_rng(0)
+    games.reset()
+    begun = time.perf_counter()
+    steps = 0
+    while (now := time.perf_counter() - begun) < seconds:
+        games.step(generator.integers(0, games.actions, count))
+        steps += count
+    games.close()
+    return steps / now
+
+
 def train_kenyon(config: GamesConfig, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
     agents = build_agents(config, seeds, device)
     at = agents.run()
@@ -152,23 +169,31 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--set", action="append", default=[], help="a setting of both: copies=32")
     parser.add_argument("--out", type=Path, default=Path("sb3.json"))
     options = parser.parse_args()
     version = import_sb3().__version__
     device, suite = choose_device(options.device), find_arena(options.suite).suite
     overrides = {"evaluations": 1} | ({} if options.steps is None else {"steps": options.steps})
+    for setting in options.set:
+        name, _, value = setting.partition("=")
+        overrides[name] = int(value)
     config = configure_games(options.suite, "finetune", games=[options.game or suite.games[0]], overrides=overrides)
     seeds = range(options.seeds)
     steps = config.training.updates * config.training.samples
+    environment = environment_speed(suite, config)
+    print(f"The games alone: {environment:,.0f} steps a second", flush=True)
     theirs, their_seconds = [], 0.0
     for seed in seeds:
         score, seconds = train_sb3(suite, config, seed, device)
         theirs.append(score)
         their_seconds += seconds
         print(f"Stable-Baselines3, seed {seed}: score {score:.2f} in {seconds:.1f} s", flush=True)
-    alone = train_kenyon(config, [0], device)[1]
+    ours, alone = train_kenyon(config, [0], device)
     print(f"Kenyon, seed 0 alone: {alone:.1f} s", flush=True)
-    ours, our_seconds = train_kenyon(config, list(seeds), device)
+    our_seconds = alone
+    if options.seeds > 1:
+        ours, our_seconds = train_kenyon(config, list(seeds), device)
     print(f"Kenyon, {len(seeds)} seeds at once: {our_seconds:.1f} s", flush=True)
 
     def summary(values: list[float], seconds: float) -> dict[str, Any]:
@@ -192,6 +217,7 @@ def main() -> None:
             "torch": torch.__version__,
             "python": platform.python_version(),
         },
+        "environment_steps_per_second": environment,
         "stable_baselines3": summary(theirs, their_seconds),
         "kenyon": summary(ours, our_seconds) | {"seconds_one_seed": alone},
         "times_faster": their_seconds / our_seconds,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.nets.apart import Part, apart
 from kenyon.nets.dropout import kept
 from kenyon.nets.steps import Params, Sequential
+
+LAID_OUT = torch.channels_last  # in which a CPU's convolutions are faster, 1.1 to 1.7 times for our backbones
 
 
 class Looped(Sequential):
@@ -16,6 +19,8 @@ class Looped(Sequential):
 
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         pieces = self.bytes_of(noise, len(images))
+        if images.ndim == 4:
+            images = images.contiguous(memory_format=LAID_OUT)
 
         def features(part: Part, mine: Params) -> Tensor:
             some = part.samples
