@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from kenyon.errors import ConfigError
-from kenyon.rl import atari
+from kenyon.rl import atari, emulators
 from kenyon.rl.atari import GAMES, AtariGames
+from kenyon.rl.emulators import IDLE
 from kenyon.rl.environment import find_suite
 from tests.rl.slow_atari import SlowAtari
 
@@ -169,8 +170,8 @@ def test_against_a_slow_copy_step_by_step(game: str, steps: int) -> None:
     """Gopher long enough for lost lives, whole episodes and starts after them; CrazyClimber has no FIRE."""
     real()
     copies, seed = 2, 4
-    games = atari.make(game, copies, seed, True, threads=1)
-    twin = atari.emulators(game, copies, threads=1)  # says how many frames passed before the first action
+    games = atari.make(game, copies, seed, True)
+    twin = atari.emulators(game, atari.GAMES[game][0], copies)  # says how many frames passed before the first action
     slow = [SlowAtari(GAMES[game][0], int(seed)) for seed in games.seeds]
     _, info = twin.reset(seed=games.seeds)
     begun = [int(frames) for frames in info["episode_frame_number"]]
@@ -195,7 +196,7 @@ def test_against_a_slow_copy_step_by_step(game: str, steps: int) -> None:
         close(moment.observations, seen)
         assert list(moment.scores) == scores
         ends, episodes = ends + int(moment.ended.sum()), episodes + len(scores)
-    assert all(0 <= frames <= atari.IDLE for frames in begun) and len(set(begun)) > 1
+    assert all(0 <= frames <= IDLE for frames in begun) and len(set(begun)) > 1
     if game == "Gopher":
         assert episodes >= 2 and ends > 2 * episodes
     games.close()
@@ -210,16 +211,16 @@ def close(fast: Any, slow: list[Any]) -> None:
 def test_starts_are_drawn_up_to_thirty_frames() -> None:
     real()
     for game, least in (("Boxing", 1), ("CrazyClimber", 0)):  # FIRE takes a frame
-        emulated = atari.emulators(game, 4, threads=1)
+        emulated = atari.emulators(game, atari.GAMES[game][0], 4)
         emulated.reset(seed=atari.seeds_of(game, 4, 0))
         frames = np.concatenate([emulated.reset()[1]["episode_frame_number"] for _ in range(80)])
-        assert frames.min() == least and frames.max() == atari.IDLE and len(np.unique(frames)) > 25
+        assert frames.min() == least and frames.max() == IDLE and len(np.unique(frames)) > 25
 
 
 def test_an_episode_ends_after_its_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     real()
-    monkeypatch.setattr(atari, "LIMIT", 40)
-    games = atari.make("Boxing", 2, 0, False, threads=1)
+    monkeypatch.setattr(emulators, "LIMIT", 40)
+    games = atari.make("Boxing", 2, 0, False)
     games.reset()
     ended = [games.step(np.zeros(2, dtype=np.int64)).ended.tolist() for _ in range(20)]
     assert [t + 1 for t, both in enumerate(ended) if both == [True, True]] == [10, 20]  # of four frames each
@@ -228,11 +229,11 @@ def test_an_episode_ends_after_its_frames(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("suite", ["atari", "atari-sticky"])
-def test_the_same_seed_plays_alike_on_any_number_of_threads(suite: str) -> None:
+def test_the_same_seed_plays_alike_in_any_number_of_processes(suite: str) -> None:
     real()
     sticky = 0.0 if suite == "atari" else atari.STICKY
-    first = atari.make("DemonAttack", 3, 1, True, sticky=sticky, threads=1)
-    second = atari.make("DemonAttack", 3, 1, True, sticky=sticky, threads=2)
+    first = atari.make("DemonAttack", 3, 1, True, sticky=sticky)
+    second = atari.make("DemonAttack", 3, 1, True, sticky=sticky, parts=2)
     third = find_suite(suite).make("DemonAttack", 2, 1, True)
     plays = [play(games, 60) for games in (first, second, first)]
     assert np.array_equal(plays[0], plays[1]) and np.array_equal(plays[0], plays[2])
@@ -241,8 +242,19 @@ def test_the_same_seed_plays_alike_on_any_number_of_threads(suite: str) -> None:
     play(played, 20)
     played.reseed(1)
     assert np.array_equal(play(played, 60), plays[0])  # like new ones with that seed
-    other = atari.make("DemonAttack", 3, 1, True, sticky=atari.STICKY - sticky, threads=1)
+    other = atari.make("DemonAttack", 3, 1, True, sticky=atari.STICKY - sticky)
     assert not np.array_equal(play(other, 60), plays[0])
+
+
+def test_a_process_that_dies_is_told() -> None:
+    real()
+    games = atari.make("Boxing", 4, 1, True, parts=2)
+    games.reset()
+    processes = games.emulated.processes
+    processes[1].kill()
+    with pytest.raises(ConfigError, match="A process of emulators ended by signal 9"):
+        games.step(np.zeros(4, dtype=np.int64))
+    assert all(process.poll() is not None for process in processes)  # nothing stays behind
 
 
 def play(games: AtariGames | Any, steps: int) -> Any:

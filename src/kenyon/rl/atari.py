@@ -12,7 +12,6 @@ anew at every lost life, so that nothing but first lives were ever seen, and the
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from kenyon.errors import ConfigError
 from kenyon.random import key
+from kenyon.rl.emulators import COLOUR, SKIP, emulators
 from kenyon.rl.environment import Moment, Pixels, Screen, Suite, register
 
 GAMES = {
@@ -36,59 +36,7 @@ GAMES = {
     "CrazyClimber": ("crazy_climber", 9),
 }
 SHAPE = (4, 84, 84)
-SKIP = 4  # frames of an action
-LIMIT = 108_000  # frames of an episode: half an hour at 60 frames a second
-IDLE = 30  # frames at most before the first action
 STICKY = 0.25  # of Machado et al. (2018), for the suite that has sticky actions
-
-GREY: dict[str, Any] = {}  # ale-py's own choice: 84 x 84, 4 frames
-COLOUR = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}  # the screen as it is
-
-
-def emulators(
-    game: str, copies: int, sticky: float = 0.0, threads: int = 0, picture: Mapping[str, Any] = GREY
-) -> Any:
-    """ale-py's vector of games: scores as they are, and the next episode begins in the step that ends one.
-
-    0 threads are as many as there are cores to use.
-    """
-    try:
-        from ale_py import roms
-        from ale_py.vector_env import AtariVectorEnv
-        from gymnasium.vector import AutoresetMode
-    except ImportError as error:
-        raise ConfigError(
-            f"Atari games need ale-py and gymnasium ({error.name} is missing): pip install 'kenyon[atari]'."
-        ) from None
-    rom = GAMES[game][0]
-    try:
-        roms.get_rom_path(rom)
-    except OSError as error:
-        raise ConfigError(
-            f"The ROM of {game} cannot be used: {error}. The wheel of ale-py carries it: unset ALE_ROMS_DIR, or "
-            "install again with pip install --force-reinstall ale-py."
-        ) from None
-    return AtariVectorEnv(
-        rom,
-        copies,
-        num_threads=threads or min(copies, cores()),
-        frameskip=SKIP,
-        maxpool=True,
-        noop_max=IDLE + 1,  # of which it takes less
-        use_fire_reset=True,
-        max_num_frames_per_episode=LIMIT,
-        repeat_action_probability=sticky,
-        episodic_life=False,
-        life_loss_info=False,
-        reward_clipping=False,
-        autoreset_mode=AutoresetMode.SAME_STEP,
-        **picture,
-    )
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def seeds_of(game: str, copies: int, seed: int) -> npt.NDArray[np.int64]:
@@ -97,7 +45,7 @@ def seeds_of(game: str, copies: int, seed: int) -> npt.NDArray[np.int64]:
 
 
 class AtariGames:
-    """Copies of one game, stepped together by ale-py's threads. They cannot be saved."""
+    """Copies of one game, stepped together. They cannot be saved."""
 
     shape = SHAPE
 
@@ -140,7 +88,7 @@ class AtariGames:
 
     def close(self) -> None:
         self.emulated.close()
-        self.emulated = None  # ends ale-py's threads
+        self.emulated = None  # which ends ale-py's threads
 
 
 class AtariScreen:
@@ -150,7 +98,7 @@ class AtariScreen:
 
     def __init__(self, game: str, seed: int, sticky: float = 0.0) -> None:
         self.games = make(game, 1, seed, False, sticky=sticky)
-        self._coloured = emulators(game, 1, sticky, 1, COLOUR)
+        self._coloured = emulators(game, GAMES[game][0], 1, sticky, COLOUR)
         self._seen: Pixels = np.zeros((0,), dtype=np.uint8)
 
     def reset(self) -> Pixels:
@@ -170,9 +118,11 @@ class AtariScreen:
         self._coloured = None
 
 
-def make(game: str, copies: int, seed: int, training: bool, *, sticky: float = 0.0, threads: int = 0) -> AtariGames:
+def make(game: str, copies: int, seed: int, training: bool, *, sticky: float = 0.0, parts: int = 0) -> AtariGames:
+    """`parts`: among how many processes the copies are shared out; see `emulators`."""
     SUITE.check([game])
-    games = AtariGames(emulators(game, copies, sticky, threads), game, copies, seed, training)
+    emulated = emulators(game, GAMES[game][0], copies, sticky, parts=parts)
+    games = AtariGames(emulated, game, copies, seed, training)
     if games.actions != GAMES[game][1]:
         raise ConfigError(
             f"This ale-py gives {games.actions} actions for {game}, not the published {GAMES[game][1]}."

@@ -39,6 +39,11 @@ class Crowd:
                 self.pixels[run, place] = torch.from_numpy(game.reset())
         self.show(slice(None))
 
+    def reseed(self, seeds: Sequence[int]) -> None:
+        """Where every run has one game: begin it next time as if it had been made with this seed."""
+        for (game,), seed in zip(self.games, seeds, strict=True):
+            game.reseed(seed)
+
     def show(self, run: Runs) -> None:
         if self.seen is not self.pixels:
             self.seen[run].copy_(self.pixels[run], non_blocking=True)

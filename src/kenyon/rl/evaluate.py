@@ -27,9 +27,9 @@ def greedy_scores(
 ) -> Tensor:
     """The raw score of the first episode of every copy, (R, G, E); all games of all runs are played at once.
 
-    `games`: G games a run, of E copies each, with the given heads, as evaluation plays them: their rewards add up to the
-    score. Episodes that have not ended after the `longest` number of steps are scored as they stand. Runs that are not
-    live have no score (NaN). The games stay open.
+    `games`: G games a run, of E copies each, with the given heads, as evaluation plays them: their rewards add up to
+    the score. Episodes that have not ended after the `longest` number of steps are scored as they stand. Runs that
+    are not live have no score (NaN). The games stay open.
     """
     R, G, E = len(games), len(heads), games[0][0].count
     crowd = Crowd(games, net.device, threads=not net.together)

@@ -117,8 +117,8 @@ class Agents:
                 started = time.perf_counter()
                 if watch is not None and watch(self):
                     raise Interrupted
-            self._leave_game()
             self._finish_game()
+            self._leave_game()
             at.seconds += time.perf_counter() - started
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.games):
@@ -344,7 +344,11 @@ class Agents:
             estimate.add_(found.square() if importance.square else found.abs())
             rollout.step.add_(1)
 
-        self.crowd = self._crowd(Purpose.IMPORTANCE, 0)
+        begins = (Purpose.IMPORTANCE, 0)
+        if self.crowd is None:
+            self.crowd = self._crowd(*begins)
+        else:  # those that training has played
+            self.crowd.reseed([self._games_seed(seed, self.position.phase, *begins) for seed in self.seeds])
         self.crowd.begin()
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
@@ -352,7 +356,6 @@ class Agents:
             rollout.shuffle(self._keys(Purpose.IMPORTANCE, number, 1))
             for _ in range(ppo.minibatches):
                 self._repeat(step, "importance")
-        self._leave_game()
         self.captured.clear()
         share = ppo.importance_rollouts
         return estimate / (share if importance.square else share * ppo.importance_steps * ppo.copies)

@@ -1,0 +1,230 @@
+"""ale-py's vector environment of the eight games, made in this process or shared out among several.
+
+Making an emulator takes 0.1 to 0.3 s, and Python makes one after another whatever its threads do. Many copies are
+therefore made by processes, a share each, and stepped there; what they show and give lies in memory that all see. A
+copy's play follows from its seed and actions alone, so that nothing depends on how the copies are shared out.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import pairwise
+from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kenyon.errors import ConfigError
+
+SKIP = 4  # frames of an action
+LIMIT = 108_000  # frames of an episode: half an hour at 60 frames a second
+IDLE = 30  # frames at most before the first action
+
+GREY: dict[str, Any] = {}  # ale-py's own choice: 84 x 84, 4 frames
+COLOUR = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}  # the screen as it is
+SHARE = 8  # copies that are worth a process
+
+RESET, STEP, CLOSE, DONE = b"r", b"s", b"c", b"d"
+
+
+def emulators(
+    game: str, rom: str, copies: int, sticky: float = 0.0, picture: Mapping[str, Any] = GREY, parts: int = 0
+) -> Any:
+    """Scores are as they are, and the next episode begins in the step that ends one. `parts`: how many processes, 0
+    for as many as there are cores to use and copies to share out.
+    """
+    check_rom(game, rom)
+    parts = parts or min(cores(), copies // SHARE)
+    if parts < 2 or picture is not GREY or os.name != "posix":
+        return vector(rom, copies, sticky, min(copies, cores()), picture)
+    return Shared(rom, copies, sticky, parts)
+
+
+def check_rom(game: str, rom: str) -> None:
+    try:
+        from ale_py import roms
+        from ale_py.vector_env import AtariVectorEnv  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"Atari games need ale-py and gymnasium ({error.name} is missing): pip install 'kenyon[atari]'."
+        ) from None
+    try:
+        roms.get_rom_path(rom)
+    except OSError as error:
+        raise ConfigError(
+            f"The ROM of {game} cannot be used: {error}. The wheel of ale-py carries it: unset ALE_ROMS_DIR, or "
+            "install again with pip install --force-reinstall ale-py."
+        ) from None
+
+
+def vector(rom: str, copies: int, sticky: float, threads: int, picture: Mapping[str, Any] = GREY) -> Any:
+    """In this process."""
+    from ale_py.vector_env import AtariVectorEnv
+    from gymnasium.vector import AutoresetMode
+
+    return AtariVectorEnv(
+        rom,
+        copies,
+        num_threads=threads,
+        frameskip=SKIP,
+        maxpool=True,
+        noop_max=IDLE + 1,  # of which it takes less
+        use_fire_reset=True,
+        max_num_frames_per_episode=LIMIT,
+        repeat_action_probability=sticky,
+        episodic_life=False,
+        life_loss_info=False,
+        reward_clipping=False,
+        autoreset_mode=AutoresetMode.SAME_STEP,
+        **picture,
+    )
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Board:
+    """The memory that all see: what every copy is told, and what it shows and gives."""
+
+    def __init__(self, copies: int, file: int) -> None:
+        fields: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "seeds": (np.int64, ()),
+            "actions": (np.int64, ()),
+            "rewards": (np.float64, ()),
+            "lives": (np.int64, ()),
+            "terminated": (np.bool_, ()),
+            "truncated": (np.bool_, ()),
+            "observations": (np.uint8, (4, 84, 84)),
+        }
+        sizes = [copies * int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in fields.values()]
+        ends = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
+        if os.fstat(file).st_size < ends[-1]:
+            os.ftruncate(file, int(ends[-1]))
+        self.memory = mmap.mmap(file, int(ends[-1]))
+        self.parts = {
+            name: np.frombuffer(self.memory, kind, copies * int(np.prod(shape)), int(start)).reshape(copies, *shape)
+            for (name, (kind, shape)), start in zip(fields.items(), ends, strict=False)
+        }
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        return self.parts[name]
+
+
+class Shared:
+    """Copies of a game in several processes; looks like ale-py's vector environment."""
+
+    def __init__(self, rom: str, copies: int, sticky: float, parts: int) -> None:
+        from gymnasium.spaces import Discrete
+
+        ends = [copies * part // parts for part in range(parts + 1)]
+        fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # memory, where there is a disk of it
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.links: list[Connection] = []
+        with tempfile.TemporaryFile(dir=fast) as file:
+            self.board = Board(copies, file.fileno())
+            for begin, end in pairwise(ends):
+                here, there = Pipe()
+                order = {"rom": rom, "copies": copies, "begin": begin, "end": end, "sticky": sticky}
+                order |= {"file": file.fileno(), "link": there.fileno()}
+                self.processes.append(
+                    subprocess.Popen(
+                        [sys.executable, "-P", __file__, json.dumps(order)],  # without the rest of the package
+                        pass_fds=(file.fileno(), there.fileno()),
+                        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                    )
+                )
+                there.close()
+                self.links.append(here)
+            actions = [int(self._hear(number)) for number in range(parts)]
+        self.single_action_space = Discrete(actions[0])
+
+    def reset(self, *, seed: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
+        self.board.seeds[:] = seed
+        self._all(RESET)
+        return self.board.observations.copy(), {"lives": self.board.lives.copy()}
+
+    def step(self, actions: npt.NDArray[np.int64]) -> tuple[Any, ...]:
+        board = self.board
+        board.actions[:] = actions
+        self._all(STEP)
+        given = (board.observations, board.rewards, board.terminated, board.truncated)
+        return *(part.copy() for part in given), {"lives": board.lives.copy()}
+
+    def close(self) -> None:
+        for link in self.links:
+            with suppress(OSError):
+                link.send_bytes(CLOSE)
+            link.close()
+        for process in self.processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.links, self.processes = [], []
+
+    def __del__(self) -> None:
+        for process in getattr(self, "processes", []):  # of games that nobody closed
+            process.kill()
+            process.wait()
+
+    def _all(self, order: bytes) -> None:
+        for number, link in enumerate(self.links):
+            try:
+                link.send_bytes(order)
+            except OSError:
+                self._ended(number)
+        for number in range(len(self.links)):
+            self._hear(number)
+
+    def _hear(self, number: int) -> bytes:
+        try:
+            return self.links[number].recv_bytes()
+        except (EOFError, OSError):
+            self._ended(number)
+            raise
+
+    def _ended(self, number: int) -> None:
+        code = self.processes[number].wait()
+        self.close()
+        how = f"by signal {-code}, perhaps for want of memory" if code < 0 else f"with code {code}"
+        raise ConfigError(f"A process of emulators ended {how}. Run again: finished games are kept.")
+
+
+def main(order: Mapping[str, Any]) -> None:
+    """One process: makes its share of the copies, then does what it is told."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks for games decides when they end
+    link, mine = Connection(order["link"]), slice(order["begin"], order["end"])
+    board = Board(order["copies"], order["file"])
+    games = vector(order["rom"], order["end"] - order["begin"], order["sticky"], 1)
+    link.send_bytes(str(games.single_action_space.n).encode())
+    while True:
+        try:
+            told = link.recv_bytes()
+        except (EOFError, OSError):
+            return  # nobody is there any more
+        if told == RESET:
+            observations, info = games.reset(seed=board.seeds[mine].copy())
+        elif told == STEP:
+            observations, rewards, terminated, truncated, info = games.step(board.actions[mine].copy())
+            board.rewards[mine], board.terminated[mine], board.truncated[mine] = rewards, terminated, truncated
+        else:
+            return
+        board.observations[mine], board.lives[mine] = observations, info["lives"]
+        link.send_bytes(DONE)
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
