@@ -40,8 +40,8 @@ def resnet18(width: int = 64) -> nn.Module:
 
 
 class VisionTransformer(nn.Module):
-    """Patches of 4x4 pixels, six layers of attention, the mean over patches. Nothing is drawn in training, so that a GPU
-    takes it as one CUDA graph."""
+    """Patches of 4x4 pixels, six layers of attention, the mean over patches. Nothing is drawn in training, so that a
+    GPU takes it as one CUDA graph."""
 
     def __init__(self, width: int = 192, depth: int = 6, heads: int = 3, side: int = 32, patch: int = 4) -> None:
         super().__init__()
