@@ -130,16 +130,17 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
     model.learn(ppo.updates * ppo.samples)
     seconds = time.perf_counter() - started
     games = suite.make(game, ppo.episodes, seed + 1000, False)
-    seen, scores = games.reset(), {}
+    seen, scores, so_far = games.reset(), {}, np.zeros(ppo.episodes)
     for _ in range(ppo.longest):
         moment = games.step(model.predict(seen, deterministic=True)[0].astype(np.int64))
         seen = moment.observations
+        so_far += moment.rewards
         for copy, score in moment.scores:
             scores.setdefault(copy, score)
         if len(scores) == ppo.episodes:
             break
-    games.close()
-    return float(np.mean(list(scores.values()))), seconds
+    games.close()  # an episode that has not ended counts as it stands, as in Kenyon
+    return float(np.mean([scores.get(copy, so_far[copy]) for copy in range(ppo.episodes)])), seconds
 
 
 def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -> float:

@@ -9,6 +9,7 @@ import argparse
 import json
 import platform
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,11 +111,11 @@ def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> 
     """The width at which so many learners have most nearly as many parameters as one of the given width."""
 
     def parameters(w: int) -> int:
-        with torch.device("meta"):  # its shape is enough
-            return sum(p.numel() for p in backbone(w).parameters())
+        return sum(p.numel() for p in backbone(w).parameters())
 
     budget = parameters(width)
-    return min(range(1, width + 1), key=lambda w: abs(learners * parameters(w) - budget))
+    wide = bisect_left(range(1, width), budget, key=lambda w: learners * parameters(w)) + 1  # the first not too small
+    return min(range(max(1, wide - 1), wide + 1), key=lambda w: abs(learners * parameters(w) - budget))
 
 
 def _size(learner: ContinualLearner) -> int:

@@ -30,6 +30,7 @@ from kenyon.rl.importance import clip_norms, merged, own_anchors
 from kenyon.rl.ppo import drawn, ppo_loss, taken
 from kenyon.rl.regime import Ppo
 from kenyon.rl.rollout import Batch, Rollout, looked_at
+from kenyon.threads import cpu_threads
 from kenyon.train.adam import Adam
 from kenyon.train.device import Captured, Lanes, Runs, on_device
 from kenyon.train.finite import Finite
@@ -93,7 +94,8 @@ class Agents:
 
     def run(self, watch: Watcher | None = None) -> Position:
         """Learn from the present position to the end."""
-        with on_device(self.device):
+        # Beside a GPU, a CPU is left with small copies: threads that wait for the next would take the games' cores.
+        with on_device(self.device), cpu_threads(1 if self.device.type == "cuda" else None):
             try:
                 return self._run(watch)
             finally:
