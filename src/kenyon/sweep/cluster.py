@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import time
@@ -15,6 +16,7 @@ from kenyon.sweep.working import work
 RETRIES = 3
 AHEAD = 2  # times as many tasks as there is room for are sent: Ray has a next one, and the queue can still change
 ANSWER = 5.0  # seconds to wait for an address
+FRAME, SETTINGS = 9, 4  # bytes of the head of a frame of HTTP/2, and the kind of frame that comes first
 
 
 class Cluster:
@@ -50,9 +52,14 @@ class Cluster:
             )
         if address != "auto":
             try:
-                socket.create_connection((host, int(port)), ANSWER).close()
+                known = speaks_grpc(host, int(port))
             except (OSError, OverflowError) as error:
                 raise _no_answer(address, error) from None
+            if not known:
+                raise ConfigError(
+                    f"What answers at {address} is no Ray cluster. Its port is 6379 unless it was started with "
+                    "another one, and 10001 for ray://; `ray status` on the head says which."
+                )
         del options["include_dashboard"]  # is for who starts one
         try:
             self.ray.init(address=address, **options)
@@ -105,6 +112,24 @@ class Cluster:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def speaks_grpc(host: str, port: int) -> bool:
+    """Whether the first words there are those of HTTP/2, as Ray's are. Ray itself would try for ten minutes. An
+    OSError: nobody is there.
+    """
+    with socket.create_connection((host, port), ANSWER) as talk:
+        if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+            return True  # which only Ray can ask
+        talk.settimeout(ANSWER)
+        try:
+            talk.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0]))
+            frame = b""
+            while len(frame) < FRAME and (more := talk.recv(FRAME - len(frame))):
+                frame += more
+        except OSError:
+            return False
+    return len(frame) == FRAME and frame[3] == SETTINGS
 
 
 def _no_answer(address: str, error: Exception) -> ConfigError:
