@@ -88,7 +88,7 @@ def run_games_command(
 
 
 def scores_table(results: Mapping[str, GameResult]) -> Table:
-    """One row a method, one column a game: the raw score in the end, and below it when it had just been learned."""
+    """One column a method, one row a game: the raw score in the end, and when the game had just been learned."""
     first = next(iter(results.values()))
     found = measures(results)
     normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
@@ -99,21 +99,25 @@ def scores_table(results: Mapping[str, GameResult]) -> Table:
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,
-        padding=(0, 0),
+        padding=(0, 1),
         pad_edge=False,
     )
-    table.add_column("method", no_wrap=True)
-    for name in (*first.games, *(("NAR", "NP", "NS") if found else ()), "time", "steps/s"):
-        table.add_column(name, justify="right")
-    for label, result in results.items():
-        each = range(len(result.games))
-        cells = [f"{_score(result.final(g))}\n({_score(result.learned(g))})" for g in each]
-        if found:
-            mine = found.get(label)
-            cells += [pm(one) if mine and (one := getattr(mine, name)) else "-" for name in ("nar", "np", "ns")]
-        speed = sum(f.steps_per_second * f.seconds for f in result.fleets) / max(result.seconds, 1e-9)
-        table.add_row(label, *cells, duration(result.seconds), f"{speed:,.0f}")
+    table.add_column("", no_wrap=True)
+    for label in results:
+        table.add_column(label, justify="right")
+    for number, game in enumerate(first.games):
+        cells = (f"{_score(r.final(number))} ({_score(r.learned(number))})" for r in results.values())
+        table.add_row(game, *cells, end_section=number == len(first.games) - 1)
+    for name in ("nar", "np", "ns") if found else ():
+        mine = (getattr(found[label], name) if label in found else None for label in results)
+        table.add_row(name.upper(), *(pm(one) if one else "-" for one in mine))
+    table.add_row("time", *(duration(r.seconds) for r in results.values()))
+    table.add_row("steps/s", *(f"{_speed(r):,.0f}" for r in results.values()))
     return table
+
+
+def _speed(result: GameResult) -> float:
+    return sum(f.steps_per_second * f.seconds for f in result.fleets) / max(result.seconds, 1e-9)
 
 
 def _score(found: Summary | None) -> str:
