@@ -74,6 +74,15 @@ def test_every_variant_can_be_configured(name: str, scale: str, tmp_path: Path) 
         assert len(set(labels)) == len(labels)
 
 
+def test_fewer_runs_than_published() -> None:
+    paper, smoke = SCALES["paper"], SCALES["smoke"]
+    assert [paper.at_most(3).seeds(n) for n in (1, 3, 5, 10)] == [1, 3, 3, 3]
+    assert smoke.at_most(5).seeds(10) == smoke.seeds(10) == 2  # never more than the scale has
+    assert paper.at_most(None) == paper
+    with pytest.raises(ConfigError, match="seeds must be at least 1, not 0"):
+        reproduce("fig3b", seeds=0)
+
+
 def test_a_page_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="no figures"):
         claims_page(tmp_path)

@@ -32,6 +32,7 @@ def reproduce(
     *,
     scale: str = "smoke",
     benchmarks: Sequence[str] | None = None,
+    seeds: int | None = None,
     out: Path | str = "results",
     data: Path | str | None = None,
     device: str = "auto",
@@ -43,8 +44,9 @@ def reproduce(
 ) -> list[Written]:
     """Make figures and tables of the paper, by name or all of them, at a scale.
 
-    `benchmarks`: only these of the ones that a figure has. Runs that the folder `out` already holds are used and not
-    repeated; with `train=False`, missing ones are an error that says how to make them. `play` carries out games.
+    `benchmarks`: only these of the ones that a figure has; `seeds`: at most so many runs of each variant. Runs that
+    the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says
+    how to make them. `play` carries out games.
     """
     asked = [names] if isinstance(names, str) else list(names)
     asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
@@ -52,7 +54,11 @@ def reproduce(
         raise ConfigError(f"No figure is named. There are {', '.join(REPRODUCTIONS)}, or all.")
     chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
     folder = None if data is None else Path(data)
-    place = Place(Path(out), find_scale(scale), choose_device(device), folder, train, play or execute_games)
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}.")
+    place = Place(
+        Path(out), find_scale(scale).at_most(seeds), choose_device(device), folder, train, play or execute_games
+    )
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written = []
     for one in chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kenyon.errors import unknown
@@ -31,6 +31,10 @@ class Scale:
 
     def seeds(self, published: int) -> int:
         return min(published, self.most_seeds or published)
+
+    def at_most(self, seeds: int | None) -> Scale:
+        """The same with no more runs of a variant than these."""
+        return self if seeds is None else replace(self, most_seeds=self.seeds(seeds))
 
 
 SCALES = {

@@ -20,6 +20,9 @@ def reproduce_(
         str | None,
         typer.Option("--benchmark", help="Only these, with commas, of the benchmarks that a figure has."),
     ] = None,
+    seeds: Annotated[
+        int | None, typer.Option("--seeds", min=1, help="At most so many runs of each variant, fewer than published.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="Results folder: runs that it has are used.")] = Path("results"),
     data: DataDir = None,
     device: Device = "auto",
@@ -41,6 +44,7 @@ def reproduce_(
         names=names or [],
         scale=scale,
         benchmarks=benchmark,
+        seeds=seeds,
         out=out,
         data=data,
         device=device,
