@@ -24,12 +24,13 @@ from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.random import Purpose, key, normal
 from kenyon.rl.crowd import Crowd
-from kenyon.rl.environment import Games, Suite
+from kenyon.rl.environment import Suite
 from kenyon.rl.evaluate import greedy_scores
 from kenyon.rl.importance import clip_norms, merged, own_anchors
 from kenyon.rl.ppo import drawn, ppo_loss, taken
 from kenyon.rl.regime import Ppo
 from kenyon.rl.rollout import Batch, Rollout, looked_at
+from kenyon.rl.venue import Venue
 from kenyon.threads import cpu_threads
 from kenyon.train.adam import Adam
 from kenyon.train.device import Captured, Lanes, Runs, on_device
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 RECENT = 50  # episodes whose scores are shown while a run learns
-SEEDS = 0x7FFFFFFF  # games take seeds of 31 bits
 
 # Called after every update, and after every game, with the agents; returns True to stop there.
 Watcher = Callable[["Agents"], bool]
@@ -72,8 +72,7 @@ class Agents:
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
             self.tracking = method.importance.track(self)
             self.hooks.append(self.tracking)
-        self.crowd: Crowd | None = None  # the games being played, whose state is part of it where they can tell
-        self.halls: list[list[Games]] = [[] for _ in seeds]  # games of each run that evaluations play, kept open
+        self.venue = Venue(suite, games, seeds, self.device)  # where games tell their state, it is part of it
 
         # Work space: rebuilt at will, never saved.
         self.rate, self.loss = torch.zeros(R, device=self.device), torch.zeros(R, device=self.device)
@@ -99,8 +98,7 @@ class Agents:
             try:
                 return self._run(watch)
             finally:
-                self._leave_game()
-                self._close_halls()
+                self.venue.close()
 
     def _run(self, watch: Watcher | None) -> Position:
         at = self.position
@@ -120,7 +118,7 @@ class Agents:
                 if watch is not None and watch(self):
                     raise Interrupted
             self._finish_game()
-            self._leave_game()
+            self.venue.leave()
             at.seconds += time.perf_counter() - started
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.games):
@@ -146,13 +144,14 @@ class Agents:
         """The state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "importance": self.importance, "anchor": self.anchor}
         hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
-        return own | self.optimiser.tensors() | hooks | (self.crowd.save() if self.crowd else {})
+        crowd = self.venue.crowd
+        return own | self.optimiser.tensors() | hooks | (crowd.save() if crowd else {})
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Let the games go on from a state that has been read into `tensors`."""
         saved = {name: tensor for name, tensor in tensors.items() if name.startswith("games.")}
-        if saved and self.crowd:
-            self.crowd.load(saved)
+        if saved and self.venue.crowd:
+            self.venue.crowd.load(saved)
 
     # ------------------------------------------------------------------ a game
 
@@ -164,9 +163,8 @@ class Agents:
         self.heads.fill_(at.phase)
         self.captured.clear()
         self.present.copy_(torch.tensor([float(place is None) for place in at.diverged]))
-        if self.crowd is None:
-            self.crowd = self._crowd(Purpose.GAMES, at.epoch)
-            self.crowd.begin()
+        if self.venue.crowd is None:
+            self._play(Purpose.GAMES, at.epoch)
 
     def _begin_game(self) -> None:
         if self.method.schedule == "restart":
@@ -182,11 +180,6 @@ class Agents:
         self.finite.clear()
         for scores in self.recent:
             scores.clear()
-
-    def _leave_game(self) -> None:
-        if self.crowd is not None:
-            self.crowd.close()
-            self.crowd = None
 
     def _finish_game(self) -> None:
         """Weigh the importance of the weights that the game leaves, and hold them there."""
@@ -212,7 +205,7 @@ class Agents:
     @torch.no_grad()
     def _collect(self, into: Rollout, keys: Tensor) -> None:
         """Play. While the network looks at one run's games, those of the others are stepped."""
-        crowd = self.crowd
+        crowd = self.venue.crowd
         assert crowd is not None
         with self._timed("collect"):
             gone = {(run, 0) for run, place in enumerate(self.position.diverged) if place is not None}
@@ -311,22 +304,10 @@ class Agents:
         at = self.position
         with self._timed("evaluate"):
             seen = range(at.phase + 1)
-            for seed, hall in zip(self.seeds, self.halls, strict=True):
-                for g in seen:
-                    words = (seed, g, Purpose.EVALUATION, at.epoch)
-                    if g < len(hall):
-                        hall[g].reseed(self._games_seed(*words))
-                    else:
-                        hall.append(self._made(*words, self.ppo.episodes, training=False))
-            halls, longest = self.halls, self.ppo.longest
-            scores = greedy_scores(self.net, self.theta, halls, list(seen), live=self.live, longest=longest)
+            halls = self.venue.test(at.phase, at.epoch, self.ppo.episodes)
+            scores = greedy_scores(self.net, self.theta, halls, list(seen), live=self.live, longest=self.ppo.longest)
             moment = [at.phase, at.epoch * self.ppo.samples]
             at.records.append({"moment": [moment] * len(self.seeds), "scores": scores.nanmean(-1).tolist()})
-
-    def _close_halls(self) -> None:
-        for hall in self.halls:
-            while hall:
-                hall.pop().close()
 
     # ------------------------------------------------------------------ importance
 
@@ -346,12 +327,7 @@ class Agents:
             estimate.add_(found.square() if importance.square else found.abs())
             rollout.step.add_(1)
 
-        begins = (Purpose.IMPORTANCE, 0)
-        if self.crowd is None:
-            self.crowd = self._crowd(*begins)
-        else:  # those that training has played
-            self.crowd.reseed([self._games_seed(seed, self.position.phase, *begins) for seed in self.seeds])
-        self.crowd.begin()
+        self._play(Purpose.IMPORTANCE, 0)
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
             self._collect(rollout, self._keys(Purpose.IMPORTANCE, number))
@@ -364,19 +340,10 @@ class Agents:
 
     # ------------------------------------------------------------------ what the parts above use
 
-    def _crowd(self, purpose: Purpose, number: int) -> Crowd:
-        """The game at hand, for every run, as training plays it."""
-        words = (self.position.phase, purpose, number, self.ppo.copies)
-        made = [[self._made(seed, *words, training=True)] for seed in self.seeds]
-        return Crowd(made, self.device, threads=len(self.groups) > 1)
-
-    def _made(self, seed: int, game: int, purpose: Purpose, number: int, copies: int, *, training: bool) -> Games:
-        begins = self._games_seed(seed, game, purpose, number)
-        return self.suite.make(self.games[game], copies, begins, training)
-
-    def _games_seed(self, seed: int, game: int, purpose: Purpose, number: int) -> int:
-        """`number` tells the same game played at different times apart."""
-        return key(seed, purpose, self.position.phase, game, number) & SEEDS
+    def _play(self, purpose: Purpose, number: int) -> None:
+        """Begin the game at hand, as training plays it."""
+        threads = len(self.groups) > 1
+        self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads)
 
     def _new_rollout(self, steps: int) -> Rollout:
         ppo, runs = self.ppo, len(self.seeds)
