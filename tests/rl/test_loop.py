@@ -198,31 +198,20 @@ def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
     assert some[1].isnan().all() and torch.equal(some[2], together[2])
 
 
-def test_scores_are_those_of_whole_episodes_and_of_the_most_likely_action() -> None:
-    """A head that always says 1 is right whenever the cue wants 1."""
+@pytest.mark.parametrize(("longest", "steps"), [(100, 5), (3, 3)])
+def test_scores_are_those_of_episodes_and_of_the_most_likely_action(longest: int, steps: int) -> None:
+    """A head that always says 1 is right whenever the cue wants 1. An episode has 5 steps; one that takes too long is
+    scored as it stands.
+    """
     a = agents("finetune", ["sort"], [0])
     a.theta.zero_()
     a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
     toys = [[Cues(6, 3, (0, 0, 1, 1, 2, 2))]]
-    found = greedy_scores(a.net, a.theta, toys, [0], live=[0], longest=100)[0, 0]
+    found = greedy_scores(a.net, a.theta, toys, [0], live=[0], longest=longest)[0, 0]
     reference = Cues(6, 3, (0, 0, 1, 1, 2, 2))
     reference.reset()
     right = torch.zeros(6)
-    for _ in range(5):
-        right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
-        reference.step(torch.ones(6, dtype=torch.long).numpy())
-    assert torch.equal(found.float(), right)
-
-
-def test_an_episode_that_takes_too_long_is_scored_as_it_stands() -> None:
-    a = agents("finetune", ["sort"], [0])
-    a.theta.zero_()
-    a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
-    found = greedy_scores(a.net, a.theta, [[Cues(6, 3, (0, 0, 1, 1, 2, 2))]], [0], live=[0], longest=3)[0, 0]
-    reference = Cues(6, 3, (0, 0, 1, 1, 2, 2))
-    reference.reset()
-    right = torch.zeros(6)
-    for _ in range(3):
+    for _ in range(steps):
         right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
         reference.step(torch.ones(6, dtype=torch.long).numpy())
     assert torch.equal(found.float(), right)
