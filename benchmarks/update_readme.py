@@ -10,11 +10,12 @@ from typing import Any
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.report.markdown import overview_markdown, results_markdown
-from kenyon.report.speed import speed_markdown
+from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration
 
 HERE = Path(__file__).parent
-PAGES = tuple(HERE.parent / page for page in ("README.md", "docs/index.md", "docs/results.md", "docs/scale.md"))
+DOCS = ("index", "results", "scale", "speed")
+PAGES = (HERE.parent / "README.md", *(HERE.parent / "docs" / f"{page}.md" for page in DOCS))
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 
@@ -28,8 +29,21 @@ def speed() -> str:
         if (HERE / f"{name}.json").exists():
             parts.append(speed_markdown(BenchResult.load(HERE / f"{name}.json")))
             if (HERE / f"{name}.png").exists():
-                parts.append(f"![{name}](benchmarks/{name}.png)")
+                parts.append(f"![{name}](../benchmarks/{name}.png)")
     return "\n\n".join(parts)
+
+
+def steps(benchmark: str = "r-cifar-100") -> str:
+    """Training steps alone, of all devices in one table."""
+    head = "device | method | runs at once | all runs, ms | plain, one run, ms | times faster"
+    lines = [f"| {head} |", "|---|---|" + "---:|" * 4]
+    for bench in (BenchResult.load(HERE / f"{name}.json") for name in SPEED if (HERE / f"{name}.json").exists()):
+        for method in bench.methods:
+            for r in bench.sweep("pieces", benchmark, method, "step"):
+                plain = r.against[0]
+                numbers = [number(v) for v in (r.ms.median, plain.ms.median, plain.ratio.median)]
+                lines.append(f"| {where(bench)} | `{method}` | {r.runs} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
 
 
 def overview() -> str:
@@ -92,6 +106,7 @@ BLOCKS = {
     "overview": overview,
     "measured": lambda: results("h200"),
     "speed": speed,
+    "steps": steps,
     "schedule": schedule,
     "ray": ray,
 }

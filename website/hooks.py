@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "kenyon"
 ORDER = {
-    "Start": ["index.md", "method.md", "estimator.md"],
+    "Start": ["index.md", "method.md", "running.md", "estimator.md"],
     "Your own": ["own-data.md", "own-backbone.md", "own-method.md", "inside-other-tools.md"],
     "Guides": ["games.md", "search.md", "scale.md", "analysis.md", "nothing-lost.md", "speed.md"],
     "The paper": ["results.md", "reproduction.md", "theory.md"],
@@ -31,6 +31,7 @@ REFERENCE = (
     *("tools", "nets", "streams", "train", "metrics", "analysis", "theory", "rl", "views", "reproduce", "errors"),
 )
 PARTS = [part for part in REFERENCE if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file()]
+PICTURES = (".png", ".svg")
 LINK = re.compile(r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
@@ -47,20 +48,21 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    made = {**dict(notebooks()), **dict(api_pages()), "contributing.md": (ROOT / "CONTRIBUTING.md").read_text()}
+    pages = {**dict(notebooks()), **dict(api_pages()), "contributing.md": (ROOT / "CONTRIBUTING.md").read_text()}
     waiting = [(ROOT / "docs" / file.src_uri, file.content_string) for file in files if file.is_documentation_page()]
-    waiting += [(place_of(name), text) for name, text in made.items()]
+    waiting += [(place_of(name), text) for name, text in pages.items()]
+    made: dict[str, str | bytes] = {**pages}
     while waiting:  # files outside docs/ that a page links to come along, and those that these link to
         page, text = waiting.pop()
         for target in links(text):
             path = (page.parent / target).resolve()
             if path.is_relative_to(ROOT / "docs") or not path.exists() or (name := copied(path)) in made:
                 continue
-            made[name] = shown(path)
+            made[name] = path.read_bytes() if path.suffix in PICTURES else shown(path)
             if path.suffix == ".md":
-                waiting.append((path, made[name]))
-    for name, text in made.items():
-        files.append(File.generated(config, name, content=text))
+                waiting.append((path, path.read_text()))
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 
@@ -103,13 +105,13 @@ def place_of(name: str) -> Path:
 
 
 def copied(path: Path) -> str:
-    """The page that shows a file or folder from outside docs/."""
+    """The page that shows a file or folder from outside docs/; of a picture, itself."""
     if path == ROOT / "CONTRIBUTING.md":
         return "contributing.md"
     if path.suffix == ".ipynb":
         return f"notebooks/{path.stem}.md"
     inside = path.relative_to(ROOT).as_posix()
-    return f"repository/{inside}" if path.suffix == ".md" else f"repository/{inside}.md"
+    return f"repository/{inside}" if path.suffix in (".md", *PICTURES) else f"repository/{inside}.md"
 
 
 def shown(path: Path) -> str:
