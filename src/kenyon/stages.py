@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 from torch import Tensor
 
@@ -46,10 +47,10 @@ def _active_column(
     return Outputs(net.active_logits(row, images, heads, noise), None)
 
 
-def _imitation(out: Outputs, said: Tensor, weight: Tensor) -> Tensor:
-    """KL(teacher || prediction). A class that is not there counts 0 * 0."""
-    log_p, log_q = said.log_softmax(-1), out.logits.log_softmax(-1)
-    return ((log_p.exp() * (log_p - log_q)).sum(-1) * weight).sum(-1)
+def _imitation(out: Outputs, said: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
+    """T^2 KL(teacher || prediction), both softened: logits / T. A class that is not there counts 0 * 0."""
+    log_p, log_q = (said / temperature).log_softmax(-1), (out.logits / temperature).log_softmax(-1)
+    return temperature**2 * ((log_p.exp() * (log_p - log_q)).sum(-1) * weight).sum(-1)
 
 
 LEARN = Stage("learn", Net.forward, _surprise)
@@ -58,4 +59,9 @@ LEARN = Stage("learn", Net.forward, _surprise)
 # held still; then the knowledge base, with dropout, learns from the column's predictions without, which stay as they
 # are.
 PROGRESS = Stage("progress", _active_column, _surprise)
-COMPRESS = Stage("compress", Net.forward, _imitation, teacher=_active_column)
+
+
+@cache
+def compress(temperature: float = 1.0) -> Stage:
+    loss = _imitation if temperature == 1 else partial(_imitation, temperature=temperature)
+    return Stage("compress", Net.forward, loss, teacher=_active_column)

@@ -61,9 +61,10 @@ class Slow:
         strength: float,
         merge: Callable[[Tensor, Tensor, int], Tensor],
         reinit: bool,
+        temperature: float = 1.0,
     ) -> None:
         self.layers, self.net, self.stream, self.training = layers, net, stream, training
-        self.strength, self.merge, self.reinit = strength, merge, reinit
+        self.strength, self.merge, self.reinit, self.temperature = strength, merge, reinit, temperature
         self.p = self.named(first)
         self.base = [f"{n}.{part}" for n in layers for part in ("weight", "bias")]
         self.anchor = {n: self.p[n].clone() for n in self.base}
@@ -111,8 +112,10 @@ class Slow:
 
             def imitate(part: str, task: int = task) -> Tensor:
                 x, _ = self.data(task, part)
-                target = self.active(x).softmax(1)
-                loss = (target * (target.log() - self.knowledge_base(x, task).log_softmax(1))).sum(1).mean()
+                T = self.temperature
+                target = (self.active(x) / T).softmax(1)
+                loss = (target * (target.log() - (self.knowledge_base(x, task) / T).log_softmax(1))).sum(1).mean()
+                loss = T * T * loss
                 for n in self.base if task > 0 else ():
                     loss = loss + self.strength / 2 * (self.fisher[n] * (self.p[n] - self.anchor[n]) ** 2).sum()
                 return loss
@@ -181,6 +184,7 @@ def online(old: Tensor, new: Tensor, before: int) -> Tensor:
         ("mlp", ADAM, {"decay": 0.5, "reinit": False}),
         ("cnn", SGD, {"decay": 0.5}),
         ("mlp", SGD, {"reinit": False}),
+        ("mlp", ADAM, {"temperature": 3.0}),
     ],
 )
 def test_a_training_equals_the_equations_done_slowly(kind: str, training: Training, options: dict[str, Any]) -> None:
@@ -188,7 +192,8 @@ def test_a_training_equals_the_equations_done_slowly(kind: str, training: Traini
     backbone, layers = (plain_mlp(5, smooth=True), MLP) if kind == "mlp" else (small_cnn(), CNN)
     trainer = make_trainer(method("pnc", lambda_sp=500.0, **options), [stream], training, backbone=backbone)
     merge, reinit = online if "decay" in options else average, options.get("reinit", True)
-    slow = Slow(layers, trainer.net, trainer.theta[0].clone(), stream, training, 500.0, merge, reinit)
+    softened = options.get("temperature", 1.0)
+    slow = Slow(layers, trainer.net, trainer.theta[0].clone(), stream, training, 500.0, merge, reinit, softened)
     slow.run()
     rates: list[float] = []
     trainer.run(lambda t: rates.append(float(t.rate[0])) or False)
@@ -316,6 +321,12 @@ def test_strengths_of_runs_differ() -> None:
         alone.run()
         assert_same(together, run, alone)
     assert not torch.equal(together.theta[0], together.theta[1])
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_temperature_is_positive(temperature: float) -> None:
+    with pytest.raises(ConfigError, match="temperature must be a positive number"):
+        method("pnc", lambda_sp=1.0, temperature=temperature)
 
 
 def test_an_importance_is_merged_in_one_way() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from kenyon.errors import ConfigError
 from kenyon.importance import Accumulate
 from kenyon.mechanisms import ActiveColumn
 from kenyon.methods.registry import Method, method
 from kenyon.methods.regularised import Fisher, fisher_named
 from kenyon.penalties import StabilityProtection, Strength
-from kenyon.stages import COMPRESS, PROGRESS
+from kenyon.stages import PROGRESS, compress
 
 
 @method
@@ -18,14 +20,20 @@ def pnc(
     accumulate: Accumulate | None = None,
     decay: float | None = None,
     reinit: bool = True,
+    temperature: float = 1.0,
 ) -> Method:
     """Progress & Compress: an active column learns the task and is distilled into the network under EWC.
 
     `decay` makes the EWC online, F <- F_t + decay F, as in Schwarz et al. (2018); without it importances are
-    accumulated as by `ewc`, which is the scale of the published lambdas.
+    accumulated as by `ewc`, which is the scale of the published lambdas. A `temperature` above 1 softens what is
+    distilled, so that it also tells how unlikely other classes are.
     """
+    if not 0 < temperature < inf:
+        raise ConfigError(f"temperature must be a positive number, not {temperature}.")
     if decay is not None and accumulate is not None:
         raise ConfigError("decay and accumulate both say how importances are merged. Give one of them.")
     merge = accumulate if decay is None else float(decay)
     penalties = (StabilityProtection(lambda_sp),)
-    return Method(fisher_named(fisher, merge), penalties, (ActiveColumn(reinit),), (PROGRESS, COMPRESS))
+    return Method(
+        fisher_named(fisher, merge), penalties, (ActiveColumn(reinit),), (PROGRESS, compress(float(temperature)))
+    )
