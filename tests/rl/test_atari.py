@@ -251,6 +251,9 @@ def test_a_process_that_dies_is_told() -> None:
     games = atari.make("Boxing", 4, 1, True, parts=2)
     games.reset()
     processes = games.emulated.processes
+    for process in processes:
+        process.terminate()  # as a scheduler does, to all: the games go on until they are closed
+    games.step(np.zeros(4, dtype=np.int64))
     processes[1].kill()
     with pytest.raises(ConfigError, match="A process of emulators ended by signal 9"):
         games.step(np.zeros(4, dtype=np.int64))

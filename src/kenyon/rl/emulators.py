@@ -205,7 +205,8 @@ def main(order: Mapping[str, Any]) -> None:
     """One process: makes its share of the copies, then does what it is told."""
     import signal
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks for games decides when they end
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal or scheduler tells all; who asked for the games decides
+        signal.signal(stop, signal.SIG_IGN)
     link, mine = Connection(order["link"]), slice(order["begin"], order["end"])
     board = Board(order["copies"], order["file"])
     games = vector(order["rom"], order["end"] - order["begin"], order["sticky"], 1)
