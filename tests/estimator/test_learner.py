@@ -62,6 +62,7 @@ def test_all_forms_of_data_teach_the_same(tmp_path: Path) -> None:
         (TensorDataset(*tensors), None),
         (DataLoader(TensorDataset(*tensors), batch_size=7), None),
         ((x, y), None),
+        ([x, y], None),
     ]
     said = [quick(epochs=1).fit(*form, task="one").predict_proba(x) for form in forms]
     assert all(np.array_equal(one, said[0]) for one in said)

@@ -35,7 +35,7 @@ def arrived(
     `owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
     elsewhere; `tokens`: whole numbers are meant as such; `side`: of images that are read from folders.
     """
-    if isinstance(data, tuple) and labels is None:
+    if labels is None and (isinstance(data, tuple) or _is_pair(data)):
         if len(data) != 2:
             raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
         data, labels = data
@@ -60,6 +60,13 @@ def arrived(
             "Give one label a sample."
         )
     return inputs, found
+
+
+def _is_pair(data: Any) -> bool:
+    """Whether a list is [inputs, labels], and not two samples, which would be of one shape."""
+    if not (isinstance(data, list) and len(data) == 2 and all(hasattr(part, "ndim") for part in data)):
+        return False
+    return bool(data[0].ndim > 1 and data[1].ndim == 1 and len(data[0]) == len(data[1]))
 
 
 def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
