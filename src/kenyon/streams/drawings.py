@@ -44,7 +44,7 @@ def enlarge(drawings: Tensor, lying: Tensor) -> Tensor:
     sums = rows[:, :, 1:] + rows[:, :, :-1]  # (D, FINE + 3, FINE + 3)
     width, last = FINE + 3, (FINE + 1) * ONE - 1
     # Pixel centres of an image, seen from its middle, lie on odd corners of the fine grid.
-    odd = torch.arange(1 - SIDE, SIDE, 2, dtype=torch.int32)
+    odd = torch.arange(1 - SIDE, SIDE, 2, dtype=torch.int32, device=lying.device)
     across, down = odd.view(1, 1, 1, SIDE), odd.view(1, 1, SIDE, 1)
     cos, sin, x, y = (lying[..., i, None, None] for i in range(4))
     at_x = (cos * across + sin * down).add_(x).clamp_(-ONE, last).add_(ONE)

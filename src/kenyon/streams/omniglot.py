@@ -79,13 +79,14 @@ def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partitio
         labels=torch.arange(classes).repeat_interleave(each),
         test=partition(drawer),
         class_names=tuple(f"{alphabet} {name}" for alphabet, names in alphabets for name in names),
-        groups=tuple(_groups(alphabets)),
+        groups=tuple(groups(alphabets)),
         mean=MEAN,
         std=STD,
     )
 
 
-def _groups(alphabets: list[tuple[str, list[str]]]) -> Iterator[Group]:
+def groups(alphabets: list[tuple[str, list[str]]]) -> Iterator[Group]:
+    """A task for each alphabet."""
     start = 0
     for alphabet, names in alphabets:
         yield Group(alphabet.replace("_", " "), tuple(range(start, start + len(names))), fixed=True)
@@ -93,10 +94,10 @@ def _groups(alphabets: list[tuple[str, list[str]]]) -> Iterator[Group]:
 
 
 def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
-    alphabets, files = _list(copy)
+    alphabets, files = listed(copy)
     require_room(file, len(files) * VERSIONS * SIDE * SIDE)
     drawings = torch.empty(len(files), FINE, FINE, dtype=torch.uint8)
-    for position, picture in pictures(files, _decode, "reading omniglot"):
+    for position, picture in pictures(files, decoded, "reading omniglot"):
         drawings[position] = torch.from_numpy(picture)
     lying = poses(len(files), VERSIONS, DEGREES, PIXELS)
     starts = range(0, len(files), TOGETHER)
@@ -110,12 +111,12 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
     return {"alphabets": alphabets}
 
 
-def _decode(image: Image.Image) -> Picture:
+def decoded(image: Image.Image) -> Picture:
     """Ink from 0 to 255: the share of each fine pixel that is covered."""
     return 255 - np.asarray(image.convert("L").resize((FINE, FINE), Image.Resampling.BOX))
 
 
-def _list(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:
+def listed(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:
     """The alphabets with their characters' names, and the drawings: character by character, drawer by drawer."""
     alphabets: list[tuple[str, list[str]]] = []
     files: list[File] = []
