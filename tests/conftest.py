@@ -1,5 +1,27 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
 import torch
 
+from kenyon.experiments.benchmarks import BENCHMARKS
+from kenyon.methods import METHODS
+from kenyon.rl.arenas import ARENAS
+from kenyon.streams.catalog import SOURCES
+
 torch.set_num_threads(1)  # small tensors everywhere: threads only cost
+
+REGISTRIES: tuple[dict[str, Any], ...] = (SOURCES, BENCHMARKS, METHODS, ARENAS)
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    """What a test registers, from a user's file for instance, is gone after it."""
+    before = [dict(one) for one in REGISTRIES]
+    yield
+    for registry, entries in zip(REGISTRIES, before, strict=True):
+        if registry.keys() != entries.keys():
+            registry.clear()
+            registry.update(entries)
