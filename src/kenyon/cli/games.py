@@ -13,26 +13,36 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.progress import FleetBar
+from kenyon.cli.progress import RunProgress
 from kenyon.cli.stopping import Terminated, stop_on_signals
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
+from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import duration, pm
 from kenyon.rl.arenas import find_arena
-from kenyon.rl.config import GamesConfig, settings
+from kenyon.rl.config import settings
 from kenyon.rl.loop import Agents
 from kenyon.rl.pictures import fig6
 from kenyon.rl.policy import policy_of
-from kenyon.rl.results import FILE, GameResult, measures
+from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import execute_games, plan_games
 from kenyon.rl.watching import SECONDS, watch
 from kenyon.train import Interrupted
 
-__all__ = ["SECONDS", "GamesBar", "run_games_command", "scores_json", "scores_table", "watch_command"]
+__all__ = [
+    "SECONDS",
+    "GamesBar",
+    "draw_scores",
+    "run_games_command",
+    "scores_json",
+    "scores_table",
+    "tell_scores",
+    "watch_command",
+]
 METHODS, SEEDS = ("finetune", "ewc", "caf-ewc"), 3  # where nobody says
 
 
@@ -46,6 +56,7 @@ def run_games_command(
     pairs: Sequence[str],
     device: str,
     out: Path,
+    fleet: int | None,
     as_json: bool,
 ) -> None:
     names = list(methods or METHODS)
@@ -65,26 +76,42 @@ def run_games_command(
         overrides=overrides,
         device=device,
         out=out,
+        fleet=fleet,
     )
-    told = Console(stderr=True)
+    told, missing = Console(stderr=True), None
     with stop_on_signals(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
+        except Incomplete as incomplete:  # told in the end, after what there is
+            results, missing = incomplete.results, incomplete
         except Interrupted:
             told.print("Stopped, and saved. The same command continues from here.", style="yellow")
             sys.exit(stopping.code)
         except (KeyboardInterrupt, Terminated):
             told.print("Stopped at once. The same command continues from the last update saved.", style="yellow")
             sys.exit(stopping.code)
-    (told if as_json else Console()).print(scores_table(results))
-    told.print(f"Saved in {out / suite} (scores.json a method).", highlight=False, soft_wrap=True)
-    if found := measures(results):
-        games_learned = next(iter(results.values())).games
-        views = fig6(found, games_learned)
-        draw_views(views, out / suite / "figure.png", columns=4, suffixes=(".png", ".svg"))
-        told.print(f"Drawn in {out / suite / 'figure.png'}.", highlight=False, soft_wrap=True)
-    if as_json:
+    tell_scores(results, str(out / suite), told if as_json else Console())
+    draw_scores(results, out / suite / "figure.png", told)
+    if as_json and results:
         print(json.dumps(plain(scores_json(results)), allow_nan=False))
+    if missing:
+        raise missing
+
+
+def tell_scores(results: Mapping[str, GameResult], saved: str, spoken: Console) -> None:
+    """A table, and where the scores are saved."""
+    if results:
+        spoken.print(scores_table(results))
+        each = "a method and point" if any(result.point for result in results.values()) else "a method"
+        spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", highlight=False, soft_wrap=True)
+
+
+def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) -> None:
+    """The picture of a suite's scores, where fine-tuning is among them."""
+    if found := measures(results):
+        views = fig6(found, next(iter(results.values())).games)
+        draw_views(views, path, columns=4, suffixes=(".png", ".svg"))
+        told.print(f"Drawn in {path}.", highlight=False, soft_wrap=True)
 
 
 def scores_table(results: Mapping[str, GameResult]) -> Table:
@@ -93,7 +120,7 @@ def scores_table(results: Mapping[str, GameResult]) -> Table:
     found = measures(results)
     normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
     table = Table(
-        title=f"{first.suite}: {len(first.games)} games, {len(first.runs)} runs",
+        title=f"{first.benchmark}: {len(first.games)} games, {len(first.runs)} runs",
         caption="Mean raw score of an episode in the end; in brackets, when the game had just been learned."
         + (normalised if found else ""),
         title_justify="left",
@@ -129,7 +156,7 @@ def _score(found: Summary | None) -> str:
 def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
     first = next(iter(results.values()))
     return {
-        "benchmark": first.suite,
+        "benchmark": first.benchmark,
         "games": first.games,
         "methods": {label: result.summary() | {"runs": len(result.runs)} for label, result in results.items()},
         "device": ", ".join(sorted({f.device for r in results.values() for f in r.fleets})),
@@ -140,7 +167,7 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
     """One episode of a trained run as a GIF."""
     folder = result.parent if result.is_file() else result
     policy = policy_of(folder, seed, game)
-    suite = find_arena(GameResult.load(folder / FILE).suite).suite
+    suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"
     seen = watch(suite, policy.game, policy.act, path, seed=seed, seconds=seconds)
     Console().print(
@@ -150,15 +177,12 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
     )
 
 
-class GamesBar(FleetBar):
+class GamesBar(RunProgress):
     """Of runs on games: also how fast they play, and how well."""
 
-    def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None:
-        who = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-        self.begins(config.method, who, _done(agents), _total(agents))
-
     def update_done(self, agents: Agents) -> None:
-        at, done = agents.position, _done(agents)
+        at, updates = agents.position, agents.ppo.updates
+        done = at.phase * updates + at.epoch
         for run, place in self.newly_fallen(at.diverged):
             self.warn(
                 f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
@@ -167,18 +191,7 @@ class GamesBar(FleetBar):
         played = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds)
         speed = played / max(self.begun.seconds, 1e-9)
         game = agents.games[min(at.phase, len(agents.games) - 1)]
-        self.goes_on(done, f"{game} {at.epoch}/{agents.ppo.updates}, {speed:,.0f} steps/s{_recent(agents)}")
-
-    def fleet_ends(self, agents: Agents) -> None:
-        self.ends(f"done in {duration(agents.position.seconds)}")
-
-
-def _done(agents: Agents) -> int:
-    return agents.position.phase * agents.ppo.updates + agents.position.epoch
-
-
-def _total(agents: Agents) -> int:
-    return len(agents.games) * agents.ppo.updates
+        self.goes_on(done, f"{game} {at.epoch}/{updates}, {speed:,.0f} steps/s{_recent(agents)}")
 
 
 def _recent(agents: Agents) -> str:

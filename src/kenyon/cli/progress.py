@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kenyon.clock import Stopwatch
-from kenyon.experiments import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.report.tables import duration
 from kenyon.train import Interrupted, Trainer
 
@@ -93,10 +93,10 @@ class FleetBar:
 class RunProgress(FleetBar):
     """Of runs on a benchmark."""
 
-    cells: Sequence[Cell] = ()
+    cells: Sequence[AnyCell] = ()
     spans = ""  # how many runs and points, where there are several points
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.cells, self.spans = cells, f"{_who(cells)}, " if _points(cells) > 1 else ""
         self.begins(_name(cells), _who(cells), done, total)
 
@@ -117,7 +117,7 @@ class RunProgress(FleetBar):
     def fleet_ends(self, seconds: float) -> None:
         self.ends(f"{self.spans}done in {duration(seconds)}")
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         if self.bar is not None:  # of the training that broke off
             self.bars.remove_task(self.bar)
             self.bar = None
@@ -127,16 +127,16 @@ class RunProgress(FleetBar):
         )
 
 
-def _points(cells: Sequence[Cell]) -> int:
+def _points(cells: Sequence[AnyCell]) -> int:
     return len({cell.point.name for cell in cells})
 
 
-def _name(cells: Sequence[Cell]) -> str:
+def _name(cells: Sequence[AnyCell]) -> str:
     point = cells[0].point
     return point.label if _points(cells) == 1 else point.config.method
 
 
-def _who(cells: Sequence[Cell]) -> str:
+def _who(cells: Sequence[AnyCell]) -> str:
     if _points(cells) > 1:
         return f"{len(cells)} runs of {_points(cells)} points"
     return f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"

@@ -65,7 +65,6 @@ def run_command(
             "--epochs": epochs,
             "--data": data,
             "--config": config,
-            "--fleet": fleet,
             "--keep-every-task": keep_every or None,
             "--deterministic": deterministic or None,
             "--log": log,
@@ -80,6 +79,7 @@ def run_command(
             pairs=[*settings, *([] if learners is None else [f"learners={learners}"])],
             device=device,
             out=out,
+            fleet=fleet,
             as_json=as_json,
         )
         return

@@ -140,7 +140,7 @@ def all_cells(plans: dict[str, Plan]) -> list[Cell]:
 
 
 def missing_cells(plans: dict[str, Plan]) -> list[Cell]:
-    return [cell for one, point in _points(plans) for cell in missing_of(one, point)]
+    return [cell for one, point in _points(plans) for cell in missing_of(one.out, [point], one.seeds)]
 
 
 def _points(plans: dict[str, Plan]) -> Iterator[tuple[Plan, Point]]:

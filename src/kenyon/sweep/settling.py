@@ -53,8 +53,7 @@ def settle(space: Space, folder: str) -> None:
             pull_results(space, points)
             for here, (_, result) in results.items():
                 for origin in result.fleets:
-                    mine = [run for run in result.runs if run.seed in origin.seeds]
-                    places[here].add(mine, origin, result.parameters)
+                    places[here].add(result.restricted(origin.seeds))
                 space.push(name_of(space, places[here].result_path))
     space.remove(folder)
 

@@ -14,11 +14,11 @@ import torch
 
 from kenyon.errors import KenyonError
 from kenyon.experiments.benchmarks import find_benchmark, load_benchmark_file
-from kenyon.experiments.fleets import Room, crews
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.fleets import Room
+from kenyon.experiments.grid import AnyCell, Cell
 from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.states import find_states, put_aside
+from kenyon.experiments.states import State, find_states
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import Crew, train_crew
 from kenyon.streams import Source
@@ -28,7 +28,6 @@ from kenyon.sweep.settling import pull_results, remove_begun, settle
 from kenyon.sweep.space import Space, open_space
 from kenyon.train import Interrupted, Trainer, choose_device
 from kenyon.train.determinism import deterministic
-from kenyon.train.state import StateError
 
 
 def work(order: Order, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -68,19 +67,18 @@ def _work(order: Order, space: Space, lease: Lease, progress: Progress, stop: Ca
             keep_every=every,
         )
 
+    def missing() -> list[Cell]:
+        finished = _finished(own, fleet.cells) | _finished(space.local, fleet.cells)
+        return [cell for cell in fleet.cells if (cell.point.label, cell.seed) not in finished]
+
+    def begun() -> list[State]:
+        return [*find_states(own, fleet.points), *find_states(space.local, fleet.points)]
+
     space.pull(fleet.folder)
     pull_results(space, fleet.points)
     pull_results(space, fleet.points, "state-")
     try:
-        while True:
-            begun = [*find_states(own, fleet.points), *find_states(space.local, fleet.points)]
-            finished = _finished(own, fleet.cells) | _finished(space.local, fleet.cells)
-            missing = [cell for cell in fleet.cells if (cell.point.label, cell.seed) not in finished]
-            try:
-                room.train(crews(missing, begun), own, train, told.fleet_split)
-                break
-            except StateError as problem:
-                put_aside(problem)  # one less each time: the state before it serves, or none
+        room.train_missing(missing, begun, own, train, told.fleet_split)
     except Interrupted:
         return Outcome(TAKEN if lease.lost else STOPPED)
     finally:
@@ -106,7 +104,7 @@ class Told:
         self.seconds = 0.0
         self.before, self.now, self.total = 0, 0, 1  # runs that are finished, runs at work, epochs of these
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.now, self.total = len(cells), total
         self.inner.fleet_starts(cells, done, total)
 
@@ -121,7 +119,7 @@ class Told:
         self.seconds += seconds
         self.inner.fleet_ends(seconds)
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         self.inner.fleet_split(cells, most)
 
 
