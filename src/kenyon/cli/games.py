@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kenyon.cli.progress import RunProgress
-from kenyon.cli.stopping import Terminated, stop_on_signals
+from kenyon.cli.stopping import stoppable
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete
@@ -31,7 +30,6 @@ from kenyon.rl.policy import policy_of
 from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import execute_games, plan_games
 from kenyon.rl.watching import SECONDS, watch
-from kenyon.train import Interrupted
 
 __all__ = [
     "SECONDS",
@@ -79,17 +77,11 @@ def run_games_command(
         fleet=fleet,
     )
     told, missing = Console(stderr=True), None
-    with stop_on_signals(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
+    with stoppable(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
         except Incomplete as incomplete:  # told in the end, after what there is
             results, missing = incomplete.results, incomplete
-        except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(stopping.code)
-        except (KeyboardInterrupt, Terminated):
-            told.print("Stopped at once. The same command continues from the last update saved.", style="yellow")
-            sys.exit(stopping.code)
     tell_scores(results, str(out / suite), told if as_json else Console())
     draw_scores(results, out / suite / "figure.png", told)
     if as_json and results:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +13,8 @@ import torch
 from rich.console import Console
 
 from kenyon.cli.decoding import Decoding
-from kenyon.cli.games import run_games_command
-from kenyon.cli.progress import RunProgress
-from kenyon.cli.stopping import StopAsked, Terminated, stop_on_signals
+from kenyon.cli.games import GamesBar, run_games_command
+from kenyon.cli.stopping import StopAsked, stoppable
 from kenyon.clock import since
 from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError, unknown
@@ -29,7 +27,6 @@ from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
 from kenyon.rl.arenas import ARENAS
-from kenyon.train import Interrupted
 from kenyon.user_files import is_user_file
 
 
@@ -181,7 +178,10 @@ def named_benchmark(text: str) -> str:
     if is_user_file(text):
         return load_benchmark_file(Path(text))
     if text in ARENAS:
-        raise ConfigError(f"{text} is a suite of games: `kenyon run` and `kenyon show` know it, and nothing else.")
+        raise ConfigError(
+            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep` and `kenyon show` know it, and nothing "
+            "else."
+        )
     if text not in BENCHMARKS:
         raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})
     return text
@@ -250,25 +250,11 @@ def parse_seeds(text: str) -> int | list[int]:
 
 
 @contextmanager
-def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
+def watched(told: Console, moment: str = "epoch") -> Iterator[tuple[GamesBar, StopAsked]]:
     """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
     with (
-        stoppable(told) as stopping,
-        RunProgress(told, lambda: stopping.terminated) as progress,
+        stoppable(told, moment) as stopping,
+        GamesBar(told, lambda: stopping.terminated) as progress,  # which shows images as well
         reporting_to(Decoding(told, progress.bars)),
     ):
         yield progress, stopping
-
-
-@contextmanager
-def stoppable(told: Console) -> Iterator[StopAsked]:
-    """What is asked to stop, and does, ends the program with a word and the signal's code."""
-    with stop_on_signals(told) as stopping:
-        try:
-            yield stopping
-        except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(stopping.code)
-        except (KeyboardInterrupt, Terminated):
-            told.print("Stopped at once. The same command continues from the last epoch saved.", style="yellow")
-            sys.exit(stopping.code)
