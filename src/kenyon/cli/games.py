@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
 from kenyon.cli.progress import RunProgress
 from kenyon.cli.stopping import stoppable
@@ -29,6 +32,7 @@ from kenyon.rl.pictures import fig6
 from kenyon.rl.policy import policy_of
 from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import execute_games, plan_games
+from kenyon.rl.scores import Measured
 from kenyon.rl.watching import SECONDS, watch
 
 __all__ = [
@@ -42,6 +46,7 @@ __all__ = [
     "watch_command",
 ]
 METHODS, SEEDS = ("finetune", "ewc", "caf-ewc"), 3  # where nobody says
+ABREAST = 5  # columns of scores that 80 characters hold
 
 
 def run_games_command(
@@ -106,27 +111,32 @@ def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) ->
         told.print(f"Drawn in {path}.", highlight=False, soft_wrap=True)
 
 
-def scores_table(results: Mapping[str, GameResult]) -> Table:
-    """One column a method, one row a game: the raw score in the end, and when the game had just been learned."""
-    first = next(iter(results.values()))
-    found = measures(results)
+def scores_table(results: Mapping[str, GameResult]) -> Group:
+    """A column a method or point, a row a game: the raw score in the end, and when the game had just been learned.
+    Columns that have no room beside the others follow below.
+    """
+    first, found, labels = next(iter(results.values())), measures(results), list(results)
+    parts = -(-len(labels) // ABREAST)
+    ends = [len(labels) * part // parts for part in range(parts + 1)]
+    tables = [_columns({label: results[label] for label in labels[a:b]}, found) for a, b in pairwise(ends)]
+    tables[0].title = f"{first.benchmark}: {len(first.games)} games, {len(first.runs)} runs"
     normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
-    table = Table(
-        title=f"{first.benchmark}: {len(first.games)} games, {len(first.runs)} runs",
-        caption="Mean raw score of an episode in the end; in brackets, when the game had just been learned."
-        + (normalised if found else ""),
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1),
-        pad_edge=False,
+    tables[-1].caption = (
+        "Mean raw score of an episode in the end; in brackets, when the game had just been learned."
+        + (normalised if found else "")
     )
+    return Group(*tables)
+
+
+def _columns(results: Mapping[str, GameResult], found: Mapping[str, Measured]) -> Table:
+    table = Table(title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for label in results:
-        table.add_column(label, justify="right")
-    for number, game in enumerate(first.games):
+        table.add_column(Text(re.sub(r"(?=\[)|(?<=[,=])", "\n", label)), justify="right", overflow="fold")
+    games = next(iter(results.values())).games
+    for number, game in enumerate(games):
         cells = (f"{_score(r.final(number))} ({_score(r.learned(number))})" for r in results.values())
-        table.add_row(game, *cells, end_section=number == len(first.games) - 1)
+        table.add_row(game, *cells, end_section=number == len(games) - 1)
     for name in ("nar", "np", "ns") if found else ():
         mine = (getattr(found[label], name) if label in found else None for label in results)
         table.add_row(name.upper(), *(pm(one) if one else "-" for one in mine))

@@ -81,7 +81,9 @@ def _names(value: Any) -> tuple[str, ...] | None:
 def _misplaced(path: Path, name: str) -> ConfigError:
     if any(name in settings(method) for method in METHODS):
         return ConfigError(f"{path}: {name} is a setting. Write it below a line [settings].")
-    return ConfigError(f"{path}: {unknown('key of a configuration', name, KEYS)}")
+    return ConfigError(
+        f"{path}: {unknown('key of a configuration', name, KEYS)} Settings go below a line [settings]."
+    )
 
 
 def _whole(value: Any) -> bool:
