@@ -89,7 +89,7 @@ def test_what_is_missing_is_told_after_what_there_is(
     [
         ("benchmrk = 'digits'", "Did you mean benchmark?"),
         ("benchmark = 'digitz'", "There is no benchmark called 'digitz'. Did you mean digits"),
-        ("games = 'catch'", "games is for suites of games (atari, rl-mini)"),
+        ("games = 'catch'", "games is for suites of games (atari, atari-sticky, rl-mini)"),
         ("benchmark = 'mine.py'", "There is no file mine.py"),
         ("benchmark = []", "benchmark must be a name in quotes, or a list of names"),
         ("method = 'ewk'", "There is no method called 'ewk'. Did you mean ewc"),

@@ -124,13 +124,24 @@ def test_what_is_wrong_is_told(
 def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
     toys: Arena, kenyon: Kenyon, tmp_path: Path
 ) -> None:
-    words = ("--games", "catch,sort", "--method", "finetune,ewc", "--seeds", 2, "--set", "lambda_sp=1,900")
+    words = (
+        "--games",
+        "catch,sort",
+        "--method",
+        "finetune,ewc",
+        "--seeds",
+        2,
+        "--steps",
+        64,
+        "--set",
+        "lambda_sp=1,900",
+    )
     said = kenyon("run", "toys", *words, "--fleet", 1, "--json", "--out", tmp_path)
     assert said.code == 0, said.err
     assert [*json.loads(said.out)["methods"]] == ["finetune", "ewc[lambda_sp=1]", "ewc[lambda_sp=900]"]
     for value in (1.0, 900.0):
         name = f"lambda_sp={value:g}"
-        more: dict[str, Any] = {"games": ["catch", "sort"], "device": "cpu", "lambda_sp": value}
+        more: dict[str, Any] = {"games": ["catch", "sort"], "device": "cpu", "steps": 64, "lambda_sp": value}
         alone = play("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
         result = GameResult.load(tmp_path / "toys/ewc" / name / "scores.json")
         assert (
@@ -191,12 +202,16 @@ def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> N
         assert {"steps", "discount", "width"} <= set(settings(name))
 
 
-def test_the_published_settings_of_atari() -> None:
+def test_the_published_settings_of_atari(tmp_path: Path) -> None:
     atari = ARENAS["atari"]
     ppo = atari.ppo
     assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
     assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
     assert (atari.width, atari.widths[5]) == (128, 32)
+    sticky = plan_games("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
+    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and ARENAS[
+        "atari-sticky"
+    ].suite.name == sticky.benchmark
     values = {name: dict(some) for name, some in atari.hyperparameters.items()}
     assert values["ewc"] == {"lambda_sp": 1e5, "accumulate": "sum"} and values["mas"] == {"lambda_sp": 10}
     assert values["cpr-ewc"]["lambda_cpr"] == 0.05

@@ -60,7 +60,7 @@ class Config:
         return self.tasks * len(self.build_method().stages) * self.training.epochs
 
     @property
-    def load(self) -> tuple[str, str]:
+    def demand(self) -> tuple[str, str]:
         """What a run asks of a device's memory, besides its network, and how to ask for less."""
         return f"batch {self.training.batch}", "a smaller batch (batch=...)"
 

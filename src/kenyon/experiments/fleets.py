@@ -119,14 +119,14 @@ class Room:
         """Of the first run without room."""
         cell = self.without[0]
         arch, where = cell.config.architecture, str(self.device)
-        load, less = cell.config.load
+        demand, less = cell.config.demand
         if self.device.type == "cuda":
             where = torch.cuda.get_device_name(self.device)
         several = arch.learners > 1
         shape = f"{arch.learners} learners of width {arch.width}" if several else f"width {arch.width}"
         fewer = "fewer or narrower learners (learners=..., width=...)" if several else "a smaller width (width=...)"
         return (
-            f"A single run of {cell.point.label} ({load}, {shape}) does not fit into the "
+            f"A single run of {cell.point.label} ({demand}, {shape}) does not fit into the "
             f"memory of {where}. Use --set with {less} or {fewer}, or another device "
             "(--device cpu). Everything else is finished and saved."
         )

@@ -55,7 +55,7 @@ class Configured(Protocol):
         ...
 
     @property
-    def load(self) -> tuple[str, str]:
+    def demand(self) -> tuple[str, str]:
         """What a run asks of a device's memory, besides its network, and how to ask for less."""
         ...
 

@@ -56,7 +56,7 @@ class GamesConfig:
         return len(self.games) * self.training.updates * self.training.samples / 1000
 
     @property
-    def load(self) -> tuple[str, str]:
+    def demand(self) -> tuple[str, str]:
         """What a run asks of a device's memory, besides its network, and how to ask for less."""
         ppo = self.training
         said = f"{ppo.copies} copies of a game, {ppo.horizon} steps, {ppo.minibatches} minibatches"
