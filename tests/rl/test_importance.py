@@ -136,7 +136,7 @@ def test_a_step_of_the_second_game_is_that_of_the_equations(name: str) -> None:
     before = [parts_of(a, run) for run in range(2)]
     samples = [samples_of(a.rollout, run, 0) for run in range(2)]
     a._step()
-    a._leave_game()
+    a.leave_game()
     size = a.net.layout.protected
     for run, parts in enumerate(before):
         net = SlowNet(parts, 1)

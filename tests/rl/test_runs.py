@@ -77,6 +77,22 @@ def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
     assert stops == 3
 
 
+def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:
+    whole = play("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan_games("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
+    for after in (1, 1):
+        left = iter(range(after))
+        with pytest.raises(Interrupted):
+            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+    (last,) = [path for path in tmp_path.rglob("state-*") if "before" not in path.name]
+    body = bytearray(last.read_bytes())
+    body[len(body) // 2] ^= 255
+    last.write_bytes(body)
+    with pytest.warns(UserWarning, match=r"checksum is wrong.*-before.safetensors is used instead"):
+        assert execute_games(asked)["ewc"].runs == whole.runs
+    assert [path.name for path in tmp_path.rglob("state-*")] == [f"{last.name}.damaged"]
+
+
 def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
     play("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
     folder = tmp_path / "toys" / "caf-ewc"

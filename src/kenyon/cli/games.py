@@ -9,14 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kenyon.cli.progress import RunProgress
-from kenyon.cli.stopping import stoppable
+from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete
@@ -27,7 +25,6 @@ from kenyon.report.plots import draw_views
 from kenyon.report.tables import duration, pm
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import settings
-from kenyon.rl.loop import Agents
 from kenyon.rl.pictures import fig6
 from kenyon.rl.policy import policy_of
 from kenyon.rl.results import GameResult, measures
@@ -37,7 +34,6 @@ from kenyon.rl.watching import SECONDS, watch
 
 __all__ = [
     "SECONDS",
-    "GamesBar",
     "draw_scores",
     "run_games_command",
     "scores_json",
@@ -82,7 +78,7 @@ def run_games_command(
         fleet=fleet,
     )
     told, missing = Console(stderr=True), None
-    with stoppable(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
+    with watched(told, "update") as (progress, stopping):
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
         except Incomplete as incomplete:  # told in the end, after what there is
@@ -177,26 +173,3 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
         highlight=False,
         soft_wrap=True,
     )
-
-
-class GamesBar(RunProgress):
-    """Of runs on games: also how fast they play, and how well."""
-
-    def update_done(self, agents: Agents) -> None:
-        at, updates = agents.position, agents.ppo.updates
-        done = at.phase * updates + at.epoch
-        for run, place in self.newly_fallen(at.diverged):
-            self.warn(
-                f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
-                f"{agents.games[place[0]]}, update {place[1] + 1}. {'The others go on.' if agents.live else ''}"
-            )
-        played = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds)
-        speed = played / max(self.begun.seconds, 1e-9)
-        game = agents.games[min(at.phase, len(agents.games) - 1)]
-        self.goes_on(done, f"{game} {at.epoch}/{updates}, {speed:,.0f} steps/s{_recent(agents)}")
-
-
-def _recent(agents: Agents) -> str:
-    """The mean score of the last episodes, over the runs that had any."""
-    means = [float(np.mean(scores)) for scores in agents.recent if scores]
-    return f", score {np.mean(means):.1f}" if means else ""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from kenyon.cli.decoding import Decoding
-from kenyon.cli.games import GamesBar, run_games_command
-from kenyon.cli.stopping import StopAsked, stoppable
+from kenyon.cli.games import run_games_command
+from kenyon.cli.watched import watched
 from kenyon.clock import since
-from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
@@ -247,14 +243,3 @@ def parse_seeds(text: str) -> int | list[int]:
     if not numbers or numbers[0] < 1:
         raise ConfigError(f"--seeds must be at least 1, not '{text}'.")
     return numbers[0]
-
-
-@contextmanager
-def watched(told: Console, moment: str = "epoch") -> Iterator[tuple[GamesBar, StopAsked]]:
-    """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
-    with (
-        stoppable(told, moment) as stopping,
-        GamesBar(told, lambda: stopping.terminated) as progress,  # which shows images as well
-        reporting_to(Decoding(told, progress.bars)),
-    ):
-        yield progress, stopping

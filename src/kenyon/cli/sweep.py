@@ -15,9 +15,10 @@ from rich.live import Live
 
 from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
-from kenyon.cli.run import draw, named_benchmark, tell_results, watched
+from kenyon.cli.run import draw, named_benchmark, tell_results
 from kenyon.cli.standing import standing, standing_line
 from kenyon.cli.stopping import stoppable
+from kenyon.cli.watched import watched
 from kenyon.clock import Stopwatch, since
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config_file import read_config

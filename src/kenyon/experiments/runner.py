@@ -74,15 +74,7 @@ def plan(
 ) -> Plan:
     """Check everything that `kenyon.run` is asked for, before anything is trained."""
     find_benchmark(benchmark)
-    given = listed(overrides or {})
-    if not methods:
-        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
-    if len(set(methods)) != len(methods):
-        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
-    known = {setting for method in methods for setting in settings(method)}
-    for setting in given:
-        if setting not in known:
-            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    given = check_asked(methods, overrides or {})
     if keep not in KEPT:
         raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
     if log is not None:
@@ -110,6 +102,24 @@ def plan(
     for some in (*points.values(), *([references] if references else [])):
         check_folders(checked.out, some)
     return checked
+
+
+def check_asked(
+    methods: Sequence[str],
+    overrides: Mapping[str, Any],
+    settings_of: Callable[[str], Sequence[str]] = settings,
+) -> dict[str, Any]:
+    """That methods are named, each once, and every setting is one of theirs; the settings with lists as lists."""
+    given = listed(overrides)
+    if not methods:
+        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
+    if len(set(methods)) != len(methods):
+        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
+    known = {setting for method in methods for setting in settings_of(method)}
+    for setting in given:
+        if setting not in known:
+            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    return given
 
 
 def check_folders(out: Path, points: Sequence[AnyPoint]) -> None:

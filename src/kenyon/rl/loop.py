@@ -99,7 +99,7 @@ class Agents:
             try:
                 return self._run(watch)
             finally:
-                self._leave_game()
+                self.leave_game()
                 self._close_halls()
 
     def _run(self, watch: Watcher | None) -> Position:
@@ -120,7 +120,7 @@ class Agents:
                 if watch is not None and watch(self):
                     raise Interrupted
             self._finish_game()
-            self._leave_game()
+            self.leave_game()
             at.seconds += time.perf_counter() - started
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.games):
@@ -183,7 +183,7 @@ class Agents:
         for scores in self.recent:
             scores.clear()
 
-    def _leave_game(self) -> None:
+    def leave_game(self) -> None:
         if self.crowd is not None:
             self.crowd.close()
             self.crowd = None

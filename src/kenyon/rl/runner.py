@@ -14,15 +14,14 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save as to_bytes
 
-from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.fleets import MOST, Room
-from kenyon.experiments.grid import CellOf, PointOf, check_size, combined, listed
+from kenyon.experiments.grid import PointOf, check_size, combined
 from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.keeping import Keeper
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.progress import Silent as SilentOfImages
-from kenyon.experiments.runner import check_fleet, check_folders, check_seeds, missing_of
+from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, missing_of
 from kenyon.experiments.states import State, find_states, identity_of, remove_finished, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
@@ -35,7 +34,6 @@ from kenyon.train import Interrupted, choose_device
 from kenyon.train.state import StateError, load_state, write_atomically
 
 GamePoint = PointOf[GamesConfig]
-GameCell = CellOf[GamesConfig]
 GameCrew = CrewOf[GamesConfig]
 
 
@@ -83,15 +81,7 @@ def plan_games(
 ) -> GamesPlan:
     """Check everything that `play` is asked for, before anything is trained."""
     find_arena(arena)
-    if not methods:
-        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
-    if len(set(methods)) != len(methods):
-        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
-    given = listed(overrides or {})
-    known = {setting for method in methods for setting in settings(method)}
-    for setting in given:
-        if setting not in known:
-            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    given = check_asked(methods, overrides or {}, settings)
     chosen = check_seeds(seeds)
     check_size(methods, given, len(chosen), settings)
 
@@ -166,9 +156,13 @@ def resume(agents: Agents, state: State, rows: Sequence[int]) -> None:
         raise StateError(state.path, "it stands where this training never comes by")
     if at.epoch:  # in the middle of a game
         agents.enter_game()
-    tensors = agents.tensors()
-    agents.position = load_state(state.path, tensors, state.identity, rows)
-    agents.restore(tensors)
+    try:
+        tensors = agents.tensors()
+        agents.position = load_state(state.path, tensors, state.identity, rows)
+        agents.restore(tensors)
+    except StateError:
+        agents.leave_game()  # others are made from the state before
+        raise
 
 
 def train_games(
