@@ -213,7 +213,8 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_KINDS: dict[str, type] = {
+# Of settings of images and games that are no number with a fraction.
+KINDS: dict[str, type] = {
     **dict.fromkeys(("epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"), int),
     **dict.fromkeys(
         ("steps", "copies", "horizon", "minibatches", "evaluations", "episodes", "longest"), int
@@ -229,7 +230,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 def kind_of(setting: str) -> type:
     """str, bool, int or float: of training, architecture and games as above, otherwise as methods say it."""
     said = (spec.kinds[setting] for spec in METHODS.values() if setting in spec.kinds)
-    return _KINDS.get(setting) or next(said, float)
+    return KINDS.get(setting) or next(said, float)
 
 
 def check_kind(name: str, value: Any) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.config import settings
+from kenyon.experiments.config import KINDS, settings
 from kenyon.methods import METHODS
 
 KEYS = ("benchmark", "method", "seeds", "games", "settings", "origin")
@@ -79,11 +79,9 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 
 def _misplaced(path: Path, name: str) -> ConfigError:
-    if any(name in settings(method) for method in METHODS):
+    if name in KINDS or any(name in settings(method) for method in METHODS):
         return ConfigError(f"{path}: {name} is a setting. Write it below a line [settings].")
-    return ConfigError(
-        f"{path}: {unknown('key of a configuration', name, KEYS)} Settings go below a line [settings]."
-    )
+    return ConfigError(f"{path}: {unknown('key of a configuration', name, KEYS)}")
 
 
 def _whole(value: Any) -> bool:
