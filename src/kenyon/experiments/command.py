@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kenyon.experiments.grid import Configured
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.labels import value_text
 
 

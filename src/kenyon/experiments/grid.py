@@ -10,61 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kenyon.errors import ConfigError
-from kenyon.experiments.config import Architecture, Config, configure, settings
-from kenyon.experiments.kept import Kept
+from kenyon.experiments.config import Config, configure, settings
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.labels import point_label, point_name, value_text
 from kenyon.streams import SearchProtocol
 
 LARGEST = 10_000  # runs of one call that has a grid; a slip of the hand is more likely than the wish for more
-
-
-class Configured(Protocol):
-    """What configurations have in common, whatever is learned with them: images or games."""
-
-    @property
-    def benchmark(self) -> str: ...
-
-    @property
-    def method(self) -> str: ...
-
-    @property
-    def architecture(self) -> Architecture: ...
-
-    @property
-    def kept(self) -> type[Kept[Any, Any]]:
-        """What becomes of its runs."""
-        ...
-
-    @property
-    def folder(self) -> Path:
-        """Of its results, below OUT."""
-        ...
-
-    @property
-    def structure(self) -> str:
-        """Configurations that agree in it can train in one fleet."""
-        ...
-
-    @property
-    def length(self) -> float:
-        """Of one run, for what it costs."""
-        ...
-
-    @property
-    def demand(self) -> tuple[str, str]:
-        """What a run asks of a device's memory, besides its network, and how to ask for less."""
-        ...
-
-    @property
-    def changes(self) -> tuple[list[str], dict[str, Any]]:
-        """What differs from the published configuration: words for the command line, and settings."""
-        ...
-
-    def as_dict(self) -> dict[str, Any]: ...
 
 
 C = TypeVar("C", bound=Configured)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import AnyPoint, Configured, PointOf
+from kenyon.experiments.configured import Configured
+from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
 from kenyon.files import write_atomically
 from kenyon.train.regime import Training

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kenyon.experiments.config import Config
-from kenyon.experiments.grid import Configured
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.kept import Kept
 
 Array = NDArray[np.float64]

@@ -17,7 +17,8 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import Asked
-from kenyon.experiments.grid import AnyPoint, Configured
+from kenyon.experiments.configured import Configured
+from kenyon.experiments.grid import AnyPoint
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE, gather, plan

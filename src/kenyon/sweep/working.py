@@ -14,8 +14,9 @@ import torch
 
 from kenyon.errors import KenyonError
 from kenyon.experiments.benchmarks import load_benchmark_file
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.fleets import Room
-from kenyon.experiments.grid import AnyCell, Configured
+from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.states import State, find_states
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import CrewOf
