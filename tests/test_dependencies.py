@@ -82,7 +82,7 @@ ALLOWED = {
     "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "estimator": DATA | PARTS | {"methods", "metrics", "train"},
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
-    "sweep": DATA | {"methods", "metrics", "train", "experiments"},
+    "sweep": DATA | {"methods", "metrics", "train", "experiments", "rl"},
     "theory": {"errors"},
     "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
     "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},

@@ -28,12 +28,11 @@ import kenyon.cli.search
 from kenyon.analysis import ANALYSES, FlatnessSettings
 from kenyon.cli.app import app
 from kenyon.experiments import BENCHMARKS, runner
-from kenyon.experiments.config_file import asked, read_config
-from kenyon.experiments.runner import plan
 from kenyon.methods import METHODS
 from kenyon.rl.arenas import ARENAS
 from kenyon.streams import Source
 from kenyon.streams.digits import _drawings
+from kenyon.sweep import open_space, plan_sweep
 from kenyon.user_files import import_file
 from tests.cli.conftest import Said
 from tests.cli.conftest import kenyon as kenyon_fixture
@@ -199,9 +198,7 @@ def test_configurations_can_be_run(page: Path, tmp_path: Path) -> None:
     for kind, text in blocks(page):
         if kind == "toml":
             (tmp_path / "mine.toml").write_text(text)
-            wanted = asked(read_config(tmp_path / "mine.toml"), None, None, None, {})
-            asking = (wanted.benchmarks[0], wanted.methods, wanted.seeds)
-            plan(*asking, overrides=wanted.settings, device="cpu", out=tmp_path)
+            plan_sweep(tmp_path / "mine.toml", open_space(tmp_path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -69,16 +69,16 @@ def test_from_a_file_to_tables_pictures_and_a_status(kenyon: Kenyon, file: Path,
 def test_what_is_missing_is_told_after_what_there_is(
     kenyon: Kenyon, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kenyon.sweep import working
+    from kenyon.sweep import kinds
 
-    train = working.train_crew
+    train = kinds.train_crew
 
     def fails(crew: Any, *given: Any, **more: Any) -> None:
         if crew.cells[0].config.method == "ewc":
             raise MemoryError("no room")
         train(crew, *given, **more)
 
-    monkeypatch.setattr(working, "train_crew", fails)
+    monkeypatch.setattr(kinds, "train_crew", fails)
     said = kenyon("sweep", file, *FEW, "--out", tmp_path / "out")
     assert said.code == 1 and "finetune" in said.out and "1 run is missing" in said.err and "no room" in said.err
     assert "kenyon run digits --method ewc --seeds 1 --tasks 1 --set epochs=1 --set batch=64" in said.err
@@ -89,7 +89,10 @@ def test_what_is_missing_is_told_after_what_there_is(
     [
         ("benchmrk = 'digits'", "Did you mean benchmark?"),
         ("benchmark = 'digitz'", "There is no benchmark called 'digitz'. Did you mean digits"),
-        ("benchmark = 'rl-mini'", "is a suite of games"),
+        ("games = 'catch'", "games is for suites of games (atari, atari-sticky, rl-mini)"),
+        ("steps = 64", "steps is a setting. Write it below a line [settings]"),
+        ("benchmark = 'rl-mni'", "Did you mean rl-mini"),
+        ("benchmark = 'rl-mini'\ngames = ['catch', 'snatch']", "--tasks is for images, and rl-mini has games"),
         ("benchmark = 'mine.py'", "There is no file mine.py"),
         ("benchmark = []", "benchmark must be a name in quotes, or a list of names"),
         ("method = 'ewk'", "There is no method called 'ewk'. Did you mean ewc"),

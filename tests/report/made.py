@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kenyon.experiments.results import FleetOrigin, Result, Run
+from kenyon.experiments.kept import FleetOrigin
+from kenyon.experiments.results import Result, Run
 
 
 def made(
@@ -56,7 +57,7 @@ def made(
     versions = {"kenyon": "0.1.0", "torch": "2.11"}
     fleet = FleetOrigin(list(range(seeds)), 12.5, "cpu", "float32", versions, "2026-01-02T03:04:05+00:00")
     alone = {seed: [88.0] * tasks for seed in range(seeds)}
-    return Result(config, 4506, runs, [fleet], alone, point or {})
+    return Result(config, 4506, runs, [fleet], alone, point=point or {})
 
 
 def saved(folder: Path, *results: Result, place: str = "") -> Path:

@@ -11,6 +11,10 @@ from tests.rl.toys import TOYS
 
 @pytest.fixture
 def toys(monkeypatch: pytest.MonkeyPatch) -> Arena:
+    return offered(monkeypatch)
+
+
+def offered(monkeypatch: pytest.MonkeyPatch) -> Arena:
     """The toys as a benchmark by name."""
     values = {
         "ewc": {"lambda_sp": 50.0, "accumulate": "sum"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +77,22 @@ def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
     assert stops == 3
 
 
+def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:
+    whole = play("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan_games("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
+    for after in (1, 1):
+        left = iter(range(after))
+        with pytest.raises(Interrupted):
+            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+    (last,) = [path for path in tmp_path.rglob("state-*") if "before" not in path.name]
+    body = bytearray(last.read_bytes())
+    body[len(body) // 2] ^= 255
+    last.write_bytes(body)
+    with pytest.warns(UserWarning, match=r"checksum is wrong.*-before.safetensors is used instead"):
+        assert execute_games(asked)["ewc"].runs == whole.runs
+    assert [path.name for path in tmp_path.rglob("state-*")] == [f"{last.name}.damaged"]
+
+
 def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
     play("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
     folder = tmp_path / "toys" / "caf-ewc"
@@ -103,7 +120,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
         (("--set", "minibatches=5"), "cannot be dealt into 5 equal minibatches"),
         (("--set", "clip=0"), "clip must be a finite number above 0"),
         (("--set", "copies=x"), "copies must be a whole number"),
-        (("--set", "lambda_sp=1,2"), "several values"),
+        (("--set", "lambda_sp=1,1"), "lambda_sp has the value 1 twice"),
         (("--set", "horizn=3"), "Did you mean horizon?"),
         (("--method", "ewc-af2"), "works on the images of a task"),
         (("--method", "mas"), "mas needs lambda_sp"),
@@ -118,6 +135,66 @@ def test_what_is_wrong_is_told(
     method = () if "--method" in words else ("--method", "ewc")
     said = kenyon("run", "toys", "--out", tmp_path, *method, *words)
     assert said.code == 1 and told in said.err.replace("\n", " "), said.err
+
+
+def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
+    toys: Arena, kenyon: Kenyon, tmp_path: Path
+) -> None:
+    words = (
+        "--games",
+        "catch,sort",
+        "--method",
+        "finetune,ewc",
+        "--seeds",
+        2,
+        "--steps",
+        64,
+        "--set",
+        "lambda_sp=1,900",
+    )
+    said = kenyon("run", "toys", *words, "--fleet", 1, "--json", "--out", tmp_path)
+    assert said.code == 0, said.err
+    assert [*json.loads(said.out)["methods"]] == ["finetune", "ewc[lambda_sp=1]", "ewc[lambda_sp=900]"]
+    for value in (1.0, 900.0):
+        name = f"lambda_sp={value:g}"
+        more: dict[str, Any] = {"games": ["catch", "sort"], "device": "cpu", "steps": 64, "lambda_sp": value}
+        alone = play("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
+        result = GameResult.load(tmp_path / "toys/ewc" / name / "scores.json")
+        assert (
+            repr(result.runs) == repr(alone.runs) and len(result.fleets) == 2 and result.point == {"lambda_sp": value}
+        )
+        assert policy_of(tmp_path / "toys/ewc" / name, 1).row.equal(
+            policy_of(tmp_path / "alone" / name / "toys/ewc", 1).row
+        )
+    shown = kenyon("show", tmp_path / "toys", "--json")
+    assert len(json.loads(shown.out)["toys"]["methods"]) == 3
+
+
+def test_what_a_device_has_no_room_for_is_split_and_told(
+    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = Agents._begin_game
+
+    def full(most: int) -> None:
+        def begins(self: Agents) -> None:
+            if len(self.seeds) > most:
+                raise torch.OutOfMemoryError
+            begin(self)
+
+        monkeypatch.setattr(Agents, "_begin_game", begins)
+
+    words = ("run", "toys", "--games", "catch", "--method", "ewc", "--seeds", 3, "--set", "rate=0.01,")
+    full(2)
+    said = kenyon(*words, "--out", tmp_path / "a")
+    assert said.code == 0 and "no memory for 3 runs at once" in said.err.replace("\n", " ")
+    full(0)
+    said = kenyon(*words, "--out", tmp_path / "b")
+    assert said.code == 1 and "(4 copies of a game, 8 steps, 4 minibatches, width 12) does not fit" in said.err
+    (command,) = [line for line in said.err.splitlines() if "kenyon run" in line]
+    monkeypatch.setattr(Agents, "_begin_game", begin)
+    assert kenyon(*command.partition("kenyon ")[2].split()).code == 0  # told so that it can be typed
+    results = [GameResult.load(tmp_path / out / "toys/ewc/rate=0.01/scores.json") for out in "ab"]
+    assert results[0].runs == results[1].runs and len(results[0].fleets) == 2
 
 
 def test_another_order_of_games_needs_another_folder(toys: Arena, tmp_path: Path) -> None:
@@ -141,12 +218,16 @@ def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> N
         assert {"steps", "discount", "width"} <= set(settings(name))
 
 
-def test_the_published_settings_of_atari() -> None:
+def test_the_published_settings_of_atari(tmp_path: Path) -> None:
     atari = ARENAS["atari"]
     ppo = atari.ppo
     assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
     assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
     assert (atari.width, atari.widths[5]) == (128, 32)
+    sticky = plan_games("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
+    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and ARENAS[
+        "atari-sticky"
+    ].suite.name == sticky.benchmark
     values = {name: dict(some) for name, some in atari.hyperparameters.items()}
     assert values["ewc"] == {"lambda_sp": 1e5, "accumulate": "sum"} and values["mas"] == {"lambda_sp": 10}
     assert values["cpr-ewc"]["lambda_cpr"] == 0.05

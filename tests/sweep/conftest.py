@@ -11,6 +11,7 @@ import pytest
 from kenyon.experiments.results import Result
 from kenyon.sweep import Sweep, carry_out, collect, open_space, plan_sweep
 from kenyon.sweep.here import Here
+from tests.cli.conftest import kenyon  # noqa: F401
 
 EXPERIMENT = """
 benchmark = "digits"

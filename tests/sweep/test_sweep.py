@@ -20,7 +20,7 @@ from kenyon.experiments import execute, plan, training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
-from kenyon.sweep import Sweep, Unfinished, carry_out, collect, leases, open_space, working
+from kenyon.sweep import Sweep, Unfinished, carry_out, collect, kinds, leases, open_space, working
 from kenyon.sweep.driver import LIVES
 from kenyon.sweep.here import Here
 from kenyon.sweep.leases import Holder, Leases
@@ -237,19 +237,19 @@ def test_a_fleet_that_does_not_fit_is_split_and_a_run_that_does_not_is_told(
 def test_what_fails_does_not_keep_the_rest_from_going_on(
     sweeping: Sweeping, tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = working.train_crew
+    train = kinds.train_crew
 
     def fails(crew: Any, *given: Any, **more: Any) -> None:
         if crew.cells[0].config.method == "finetune":
             raise DataError("There is no such image.")
         train(crew, *given, **more)
 
-    monkeypatch.setattr(working, "train_crew", fails)
+    monkeypatch.setattr(kinds, "train_crew", fails)
     with pytest.raises(Unfinished, match=r"2 runs are missing(.|\n)*no such image(.|\n)*--method finetune") as raised:
         sweeping()
     done = {label: numbers for label, numbers in whole[0].items() if label.startswith("ewc")}
     assert all_numbers(raised.value.results["digits"]) == done
-    monkeypatch.setattr(working, "train_crew", train)
+    monkeypatch.setattr(kinds, "train_crew", train)
     assert all_numbers(sweeping()["digits"]) == whole[0]
 
 

@@ -3,37 +3,46 @@
 from __future__ import annotations
 
 import json
-import sys
+import re
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
+from rich.text import Text
 
-from kenyon.cli.progress import FleetBar
-from kenyon.cli.stopping import Terminated, stop_on_signals
+from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import parse_settings
+from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import duration, pm
 from kenyon.rl.arenas import find_arena
-from kenyon.rl.config import GamesConfig, settings
-from kenyon.rl.loop import Agents
+from kenyon.rl.config import settings
 from kenyon.rl.pictures import fig6
 from kenyon.rl.policy import policy_of
-from kenyon.rl.results import FILE, GameResult, measures
+from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import execute_games, plan_games
+from kenyon.rl.scores import Measured
 from kenyon.rl.watching import SECONDS, watch
-from kenyon.train import Interrupted
 
-__all__ = ["SECONDS", "GamesBar", "run_games_command", "scores_json", "scores_table", "watch_command"]
+__all__ = [
+    "SECONDS",
+    "draw_scores",
+    "run_games_command",
+    "scores_json",
+    "scores_table",
+    "tell_scores",
+    "watch_command",
+]
 METHODS, SEEDS = ("finetune", "ewc", "caf-ewc"), 3  # where nobody says
+ABREAST = 5  # columns of scores that 80 characters hold
 
 
 def run_games_command(
@@ -46,6 +55,7 @@ def run_games_command(
     pairs: Sequence[str],
     device: str,
     out: Path,
+    fleet: int | None,
     as_json: bool,
 ) -> None:
     names = list(methods or METHODS)
@@ -65,49 +75,64 @@ def run_games_command(
         overrides=overrides,
         device=device,
         out=out,
+        fleet=fleet,
     )
-    told = Console(stderr=True)
-    with stop_on_signals(told, "update") as stopping, GamesBar(told, lambda: stopping.terminated) as progress:
+    told, missing = Console(stderr=True), None
+    with watched(told, "update") as (progress, stopping):
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
-        except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(stopping.code)
-        except (KeyboardInterrupt, Terminated):
-            told.print("Stopped at once. The same command continues from the last update saved.", style="yellow")
-            sys.exit(stopping.code)
-    (told if as_json else Console()).print(scores_table(results))
-    told.print(f"Saved in {out / suite} (scores.json a method).", highlight=False, soft_wrap=True)
-    if found := measures(results):
-        games_learned = next(iter(results.values())).games
-        views = fig6(found, games_learned)
-        draw_views(views, out / suite / "figure.png", columns=4, suffixes=(".png", ".svg"))
-        told.print(f"Drawn in {out / suite / 'figure.png'}.", highlight=False, soft_wrap=True)
-    if as_json:
+        except Incomplete as incomplete:  # told in the end, after what there is
+            results, missing = incomplete.results, incomplete
+    tell_scores(results, str(out / suite), told if as_json else Console())
+    draw_scores(results, out / suite / "figure.png", told)
+    if as_json and results:
         print(json.dumps(plain(scores_json(results)), allow_nan=False))
+    if missing:
+        raise missing
 
 
-def scores_table(results: Mapping[str, GameResult]) -> Table:
-    """One column a method, one row a game: the raw score in the end, and when the game had just been learned."""
-    first = next(iter(results.values()))
-    found = measures(results)
+def tell_scores(results: Mapping[str, GameResult], saved: str, spoken: Console) -> None:
+    """A table, and where the scores are saved."""
+    if results:
+        spoken.print(scores_table(results))
+        each = "a method and point" if any(result.point for result in results.values()) else "a method"
+        spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", highlight=False, soft_wrap=True)
+
+
+def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) -> None:
+    """The picture of a suite's scores, where fine-tuning is among them."""
+    if found := measures(results):
+        views = fig6(found, next(iter(results.values())).games)
+        draw_views(views, path, columns=4, suffixes=(".png", ".svg"))
+        told.print(f"Drawn in {path}.", highlight=False, soft_wrap=True)
+
+
+def scores_table(results: Mapping[str, GameResult]) -> Group:
+    """A column a method or point, a row a game: the raw score in the end, and when the game had just been learned.
+    Columns that have no room beside the others follow below.
+    """
+    first, found, labels = next(iter(results.values())), measures(results), list(results)
+    parts = -(-len(labels) // ABREAST)
+    ends = [len(labels) * part // parts for part in range(parts + 1)]
+    tables = [_columns({label: results[label] for label in labels[a:b]}, found) for a, b in pairwise(ends)]
+    tables[0].title = f"{first.benchmark}: {len(first.games)} games, {len(first.runs)} runs"
     normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
-    table = Table(
-        title=f"{first.suite}: {len(first.games)} games, {len(first.runs)} runs",
-        caption="Mean raw score of an episode in the end; in brackets, when the game had just been learned."
-        + (normalised if found else ""),
-        title_justify="left",
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1),
-        pad_edge=False,
+    tables[-1].caption = (
+        "Mean raw score of an episode in the end; in brackets, when the game had just been learned."
+        + (normalised if found else "")
     )
+    return Group(*tables)
+
+
+def _columns(results: Mapping[str, GameResult], found: Mapping[str, Measured]) -> Table:
+    table = Table(title_justify="left", caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     table.add_column("", no_wrap=True)
     for label in results:
-        table.add_column(label, justify="right")
-    for number, game in enumerate(first.games):
+        table.add_column(Text(re.sub(r"(?=\[)|(?<=[,=])", "\n", label)), justify="right", overflow="fold")
+    games = next(iter(results.values())).games
+    for number, game in enumerate(games):
         cells = (f"{_score(r.final(number))} ({_score(r.learned(number))})" for r in results.values())
-        table.add_row(game, *cells, end_section=number == len(first.games) - 1)
+        table.add_row(game, *cells, end_section=number == len(games) - 1)
     for name in ("nar", "np", "ns") if found else ():
         mine = (getattr(found[label], name) if label in found else None for label in results)
         table.add_row(name.upper(), *(pm(one) if one else "-" for one in mine))
@@ -129,7 +154,7 @@ def _score(found: Summary | None) -> str:
 def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
     first = next(iter(results.values()))
     return {
-        "benchmark": first.suite,
+        "benchmark": first.benchmark,
         "games": first.games,
         "methods": {label: result.summary() | {"runs": len(result.runs)} for label, result in results.items()},
         "device": ", ".join(sorted({f.device for r in results.values() for f in r.fleets})),
@@ -140,7 +165,7 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
     """One episode of a trained run as a GIF."""
     folder = result.parent if result.is_file() else result
     policy = policy_of(folder, seed, game)
-    suite = find_arena(GameResult.load(folder / FILE).suite).suite
+    suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"
     seen = watch(suite, policy.game, policy.act, path, seed=seed, seconds=seconds)
     Console().print(
@@ -148,40 +173,3 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
         highlight=False,
         soft_wrap=True,
     )
-
-
-class GamesBar(FleetBar):
-    """Of runs on games: also how fast they play, and how well."""
-
-    def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None:
-        who = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
-        self.begins(config.method, who, _done(agents), _total(agents))
-
-    def update_done(self, agents: Agents) -> None:
-        at, done = agents.position, _done(agents)
-        for run, place in self.newly_fallen(at.diverged):
-            self.warn(
-                f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
-                f"{agents.games[place[0]]}, update {place[1] + 1}. {'The others go on.' if agents.live else ''}"
-            )
-        played = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds)
-        speed = played / max(self.begun.seconds, 1e-9)
-        game = agents.games[min(at.phase, len(agents.games) - 1)]
-        self.goes_on(done, f"{game} {at.epoch}/{agents.ppo.updates}, {speed:,.0f} steps/s{_recent(agents)}")
-
-    def fleet_ends(self, agents: Agents) -> None:
-        self.ends(f"done in {duration(agents.position.seconds)}")
-
-
-def _done(agents: Agents) -> int:
-    return agents.position.phase * agents.ppo.updates + agents.position.epoch
-
-
-def _total(agents: Agents) -> int:
-    return len(agents.games) * agents.ppo.updates
-
-
-def _recent(agents: Agents) -> str:
-    """The mean score of the last episodes, over the runs that had any."""
-    means = [float(np.mean(scores)) for scores in agents.recent if scores]
-    return f", score {np.mean(means):.1f}" if means else ""

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from kenyon.clock import Stopwatch
-from kenyon.experiments import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.report.tables import duration
+from kenyon.rl.loop import Agents
 from kenyon.train import Interrupted, Trainer
 
 LINE_EVERY = 30.0  # seconds between lines where there is no terminal
@@ -91,12 +93,12 @@ class FleetBar:
 
 
 class RunProgress(FleetBar):
-    """Of runs on a benchmark."""
+    """Of runs that learn images or games."""
 
-    cells: Sequence[Cell] = ()
+    cells: Sequence[AnyCell] = ()
     spans = ""  # how many runs and points, where there are several points
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.cells, self.spans = cells, f"{_who(cells)}, " if _points(cells) > 1 else ""
         self.begins(_name(cells), _who(cells), done, total)
 
@@ -114,10 +116,24 @@ class RunProgress(FleetBar):
             )
         self.goes_on(done, f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}")
 
+    def update_done(self, agents: Agents) -> None:
+        """Of games: also how fast they play, and how well."""
+        at, updates = agents.position, agents.ppo.updates
+        done = at.phase * updates + at.epoch
+        for run, place in self.newly_fallen(at.diverged):
+            self.warn(
+                f"{self.name}: seed {agents.seeds[run]} stopped: its loss was no longer finite in "
+                f"{agents.games[place[0]]}, update {place[1] + 1}. {'The others go on.' if agents.live else ''}"
+            )
+        played = (done - self.begun_at) * agents.ppo.samples * len(agents.seeds)
+        speed = played / max(self.begun.seconds, 1e-9)
+        game = agents.games[min(at.phase, len(agents.games) - 1)]
+        self.goes_on(done, f"{game} {at.epoch}/{updates}, {speed:,.0f} steps/s{_recent(agents)}")
+
     def fleet_ends(self, seconds: float) -> None:
         self.ends(f"{self.spans}done in {duration(seconds)}")
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         if self.bar is not None:  # of the training that broke off
             self.bars.remove_task(self.bar)
             self.bar = None
@@ -127,16 +143,22 @@ class RunProgress(FleetBar):
         )
 
 
-def _points(cells: Sequence[Cell]) -> int:
+def _points(cells: Sequence[AnyCell]) -> int:
     return len({cell.point.name for cell in cells})
 
 
-def _name(cells: Sequence[Cell]) -> str:
+def _name(cells: Sequence[AnyCell]) -> str:
     point = cells[0].point
     return point.label if _points(cells) == 1 else point.config.method
 
 
-def _who(cells: Sequence[Cell]) -> str:
+def _who(cells: Sequence[AnyCell]) -> str:
     if _points(cells) > 1:
         return f"{len(cells)} runs of {_points(cells)} points"
     return f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"
+
+
+def _recent(agents: Agents) -> str:
+    """The mean score of the last episodes, over the runs that had any."""
+    means = [float(np.mean(scores)) for scores in agents.recent if scores]
+    return f", score {np.mean(means):.1f}" if means else ""

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.games import GamesBar
-from kenyon.cli.run import watched
+from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
 from kenyon.reproduce import REPRODUCTIONS, SCALES, Written, reproduce
 from kenyon.reproduce.figure import COLUMNS
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import GamesPlan, execute_games
+from kenyon.rl.runner import execute_games
 
 
 def reproduce_command(
@@ -47,7 +44,7 @@ def reproduce_command(
             device=device,
             train=train,
             progress=progress,
-            play=lambda plan: _played(plan, told, stopping),
+            play=lambda plan: execute_games(plan, progress=progress, stop=stopping),
             told=lambda text: told.print(text, style="bold"),
             stop=stopping,
         )
@@ -55,11 +52,6 @@ def reproduce_command(
         _tell(one, spoken)
     if as_json:
         print(json.dumps([{"name": one.name, "data": str(one.data)} for one in written]))
-
-
-def _played(plan: GamesPlan, told: Console, stop: Callable[[], bool]) -> dict[str, GameResult]:
-    with GamesBar(told) as bar:
-        return execute_games(plan, progress=bar, stop=stop)
 
 
 def _tell(one: Written, console: Console) -> None:

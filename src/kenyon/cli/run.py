@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
 
-from kenyon.cli.decoding import Decoding
 from kenyon.cli.games import run_games_command
-from kenyon.cli.progress import RunProgress
-from kenyon.cli.stopping import StopAsked, Terminated, stop_on_signals
+from kenyon.cli.watched import watched
 from kenyon.clock import since
-from kenyon.data.reports import reporting_to
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config_file import asked, read_config
@@ -29,7 +23,6 @@ from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_table
 from kenyon.rl.arenas import ARENAS
-from kenyon.train import Interrupted
 from kenyon.user_files import is_user_file
 
 
@@ -65,7 +58,6 @@ def run_command(
             "--epochs": epochs,
             "--data": data,
             "--config": config,
-            "--fleet": fleet,
             "--keep-every-task": keep_every or None,
             "--deterministic": deterministic or None,
             "--log": log,
@@ -80,6 +72,7 @@ def run_command(
             pairs=[*settings, *([] if learners is None else [f"learners={learners}"])],
             device=device,
             out=out,
+            fleet=fleet,
             as_json=as_json,
         )
         return
@@ -181,7 +174,10 @@ def named_benchmark(text: str) -> str:
     if is_user_file(text):
         return load_benchmark_file(Path(text))
     if text in ARENAS:
-        raise ConfigError(f"{text} is a suite of games: `kenyon run` and `kenyon show` know it, and nothing else.")
+        raise ConfigError(
+            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep` and `kenyon show` know it, and nothing "
+            "else."
+        )
     if text not in BENCHMARKS:
         raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})
     return text
@@ -247,28 +243,3 @@ def parse_seeds(text: str) -> int | list[int]:
     if not numbers or numbers[0] < 1:
         raise ConfigError(f"--seeds must be at least 1, not '{text}'.")
     return numbers[0]
-
-
-@contextmanager
-def watched(told: Console) -> Iterator[tuple[RunProgress, StopAsked]]:
-    """Training that is shown, and stops when asked to: what is done is saved, and the program ends."""
-    with (
-        stoppable(told) as stopping,
-        RunProgress(told, lambda: stopping.terminated) as progress,
-        reporting_to(Decoding(told, progress.bars)),
-    ):
-        yield progress, stopping
-
-
-@contextmanager
-def stoppable(told: Console) -> Iterator[StopAsked]:
-    """What is asked to stop, and does, ends the program with a word and the signal's code."""
-    with stop_on_signals(told) as stopping:
-        try:
-            yield stopping
-        except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
-            sys.exit(stopping.code)
-        except (KeyboardInterrupt, Terminated):
-            told.print("Stopped at once. The same command continues from the last epoch saved.", style="yellow")
-            sys.exit(stopping.code)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kenyon.cli.run import named_benchmark, named_methods, watched, with_epochs
+from kenyon.cli.run import named_benchmark, named_methods, with_epochs
+from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
 from kenyon.experiments import Found, execute_search, parse_settings, plan_search
 from kenyon.experiments.labels import point_name

@@ -18,7 +18,7 @@ from kenyon.experiments.store import files_below, result_files
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_table
-from kenyon.rl.results import FILE, GameResult
+from kenyon.rl.results import GameResult
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
@@ -49,15 +49,15 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
 
 def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
     """All scores of games at or below a path: suite -> method -> result."""
-    files = [path] if path.name == FILE else files_below(path, FILE) if path.is_dir() else []
+    files = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
     found: dict[str, dict[str, GameResult]] = {}
     for result in map(GameResult.load, files):
-        found.setdefault(result.suite, {})[result.method] = result
+        found.setdefault(result.benchmark, {})[result.label] = result
     return found
 
 
 def _has_images(path: Path) -> bool:
-    return path.name != FILE and (path.is_file() or bool(files_below(path, "result.json")))
+    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:

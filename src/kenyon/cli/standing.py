@@ -41,10 +41,11 @@ def standing_line(status: Status) -> str:
     return "; ".join(parts)
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: Line) -> list[str | Text]:
     share = f"{100 * line.share:.0f}%" if line.state == AT_WORK else ""
     time = f"~{duration(line.seconds)}" if line.state in (AT_WORK, WAITING) else ""
-    return [line.label, str(line.runs), line.state, share, time, line.why or line.where]
+    said = Text(line.why or line.where)  # as they are: a point's label has brackets too
+    return [Text(line.label), str(line.runs), line.state, share, time, said]
 
 
 def _count(number: int, thing: str) -> str:

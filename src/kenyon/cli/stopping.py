@@ -8,11 +8,14 @@ the last complete epoch that is still at hand is saved (`kenyon.experiments.keep
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from rich.console import Console
+
+from kenyon.train import Interrupted
 
 GRACE = 2.0  # seconds that an epoch may still take after SIGTERM
 INTERRUPTED, TERMINATED = 130, 143  # exit codes: 128 and the signal's number, as shells have it
@@ -36,6 +39,20 @@ def stop_on_signals(console: Console, moment: str = "epoch") -> Iterator[StopAsk
         asked.no_hurry()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stoppable(told: Console, moment: str = "epoch") -> Iterator[StopAsked]:
+    """What is asked to stop, and does, ends the program with a word and the signal's code."""
+    with stop_on_signals(told, moment) as stopping:
+        try:
+            yield stopping
+        except Interrupted:
+            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+            sys.exit(stopping.code)
+        except (KeyboardInterrupt, Terminated):
+            told.print(f"Stopped at once. The same command continues from the last {moment} saved.", style="yellow")
+            sys.exit(stopping.code)
 
 
 class StopAsked:

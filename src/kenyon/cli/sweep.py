@@ -8,18 +8,23 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
 
+from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
-from kenyon.cli.run import draw, named_benchmark, stoppable, tell_results, watched
+from kenyon.cli.run import draw, named_benchmark, tell_results
 from kenyon.cli.standing import standing, standing_line
+from kenyon.cli.stopping import stoppable
+from kenyon.cli.watched import watched
 from kenyon.clock import Stopwatch, since
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config_file import read_config
 from kenyon.experiments.results import Result, plain
 from kenyon.report.tables import results_json
+from kenyon.rl.arenas import ARENAS
 from kenyon.sweep import Sweep, Unfinished, carry_out, collect, open_space, plan_sweep
 from kenyon.sweep.cluster import Cluster
 from kenyon.sweep.here import Here
@@ -59,10 +64,12 @@ def sweep_command(
         raise ConfigError("memory:// is this process's own. Leave out --workers and --ray, or choose another --out.")
     if ray is None:
         choose_device(device)
-    for name in read_config(experiment).benchmarks:
-        if not name.endswith(".py"):
+    benchmarks = read_config(experiment).benchmarks
+    for name in benchmarks:
+        if not name.endswith(".py") and name not in ARENAS:
             named_benchmark(name)
     started, told, space = time.perf_counter(), Console(stderr=True), open_space(out)
+    moment = "update" if benchmarks and all(name in ARENAS for name in benchmarks) else "epoch"
 
     def planned(slots: int) -> Sweep:
         return plan_sweep(
@@ -80,13 +87,13 @@ def sweep_command(
 
     if workers is None and ray is None:
         sweep = planned(1)
-        with watched(told) as (progress, stopping):
+        with watched(told, moment) as (progress, stopping):
             carry_out(sweep, Here(device, progress=progress, stop=stopping), stop=stopping)
     else:
         place = Processes(workers or 1, device) if ray is None else Cluster(ray, device, workers)
         try:
             sweep = planned(place.slots)
-            with stoppable(told) as stopping, _shown(space, told) as show:
+            with stoppable(told, moment) as stopping, _shown(space, told) as show:
                 carry_out(sweep, place, stop=stopping, watch=show)
         finally:
             place.close()
@@ -100,17 +107,28 @@ def sweep_command(
         raise missing
 
 
-def _tell(found: dict[str, dict[str, Result]], space: Space, told: Console, *, as_json: bool, seconds: float) -> None:
+def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_json: bool, seconds: float) -> None:
     spoken = told if as_json else Console()
     folder = space.local if isinstance(space, Folder) else Path("results")  # where a command may write
-    for name, results in found.items():
-        tell_results(results, folder, f"{space.address}/{name}", spoken)
+    there = {name: results for name, results in found.items() if results}
+    for name, results in there.items():
+        if name in ARENAS:
+            tell_scores(results, f"{space.address}/{name}", spoken)
+        else:
+            tell_results(results, folder, f"{space.address}/{name}", spoken)
     if as_json:
-        bodies = [results_json(results, seconds, _devices(results)) for results in found.values() if results]
+        bodies = [
+            scores_json(results) if name in ARENAS else results_json(results, seconds, _devices(results))
+            for name, results in there.items()
+        ]
         print(json.dumps(plain(bodies), allow_nan=False))
-    for name, results in found.items():
+    quiet = told if isinstance(space, Folder) else Console(quiet=True)
+    for name, results in there.items():
         figure = space.local / name / "figure.png"
-        draw(name, results, figure, told if isinstance(space, Folder) else Console(quiet=True))
+        if name in ARENAS:
+            draw_scores(results, figure, quiet)
+        else:
+            draw(name, results, figure, quiet)
         for path in (figure, figure.with_suffix(".svg")):
             space.push(name_of(space, path))
 

@@ -6,29 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import Config, configure
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.labels import value_text
 
 
 def command_of(
-    config: Config, seeds: Sequence[int], out: Path | str, *options: str, varied: Mapping[str, Any] | None = None
+    config: Configured, seeds: Sequence[int], out: Path | str, *options: str, varied: Mapping[str, Any] | None = None
 ) -> str:
     """`kenyon run ...` with everything that differs from the published configuration.
 
     `varied`: the values of a point of a grid, given so that its folder is that of the point.
     """
     point = varied or {}
-    usual = configure(config.benchmark, config.method, overrides=config.hyper)
-    words = ["kenyon run", config.benchmark, "--method", config.method, "--seeds", _seeds(seeds)]
-    if config.tasks != usual.tasks:
-        words += ["--tasks", str(config.tasks)]
-    mine, theirs = config.as_dict(), usual.as_dict()
-    theirs["hyper"] = dict(find_benchmark(config.benchmark).hyperparameters.get(config.method, {}))
-    for part in ("training", "architecture", "hyper"):
-        for name, value in mine[part].items():
-            if name not in theirs[part] or theirs[part][name] != value:
-                words += [] if name in point else ["--set", f"{name}={value_text(value)}"]
+    part, changes = config.changes
+    words = ["kenyon run", config.benchmark, "--method", config.method, "--seeds", _seeds(seeds), *part]
+    for name, value in changes.items():
+        words += [] if name in point else ["--set", f"{name}={value_text(value)}"]
     for name, value in point.items():
         words += ["--set", f"{name}={value_text(value)},"]
     return " ".join([*words, "--out", str(out), *options])

@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any, ClassVar, get_args
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.results import Result
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
@@ -42,6 +44,33 @@ class Config:
     architecture: Architecture
     hyper: dict[str, Any]
     search: SearchProtocol | None = None  # of a run that settings are chosen by; reported runs have none
+
+    kept: ClassVar = Result
+
+    @property
+    def folder(self) -> Path:
+        """Of its results below OUT; what a search computes is apart from what is reported."""
+        if self.search is not None:
+            return Path("search", self.benchmark, self.method, self.search.name)
+        return Path(self.benchmark, self.method)
+
+    @property
+    def length(self) -> float:
+        """Epochs of a run, all tasks and stages."""
+        return self.tasks * len(self.build_method().stages) * self.training.epochs
+
+    @property
+    def demand(self) -> tuple[str, str]:
+        """What a run asks of a device's memory, besides its network, and how to ask for less."""
+        return f"batch {self.training.batch}", "a smaller batch (batch=...)"
+
+    @property
+    def changes(self) -> tuple[list[str], dict[str, Any]]:
+        """What differs from the published configuration: words for the command line, and settings."""
+        usual = configure(self.benchmark, self.method, overrides=self.hyper)
+        hyper = dict(find_benchmark(self.benchmark).hyperparameters.get(self.method, {}))
+        words = [] if self.tasks == usual.tasks else ["--tasks", str(self.tasks)]
+        return words, changed_settings(self.as_dict(), usual.as_dict() | {"hyper": hyper})
 
     def build_method(self) -> Method:
         return find_method(self.method)(self.hyper)
@@ -102,6 +131,16 @@ def configure(
             "nothing is left to learn from. Choose a smaller share."
         )
     return Config(benchmark, method, tasks or count, training, architecture, hyper, search)
+
+
+def changed_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a configuration, as a dictionary, that another has not, or not so."""
+    return {
+        name: value
+        for part in ("training", "architecture", "hyper")
+        for name, value in mine[part].items()
+        if name not in theirs[part] or theirs[part][name] != value
+    }
 
 
 def settings(method: str) -> tuple[str, ...]:
@@ -174,7 +213,8 @@ def _convert_all(name: str, text: str) -> list[Any]:
     return [_convert(name, part) for part in parts]
 
 
-_KINDS: dict[str, type] = {
+# Of settings of images and games that are no number with a fraction.
+KINDS: dict[str, type] = {
     **dict.fromkeys(("epochs", "batch", "patience", "drop_epoch", "penalties_from", "learners", "width"), int),
     **dict.fromkeys(
         ("steps", "copies", "horizon", "minibatches", "evaluations", "episodes", "longest"), int
@@ -190,7 +230,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "o
 def kind_of(setting: str) -> type:
     """str, bool, int or float: of training, architecture and games as above, otherwise as methods say it."""
     said = (spec.kinds[setting] for spec in METHODS.values() if setting in spec.kinds)
-    return _KINDS.get(setting) or next(said, float)
+    return KINDS.get(setting) or next(said, float)
 
 
 def check_kind(name: str, value: Any) -> None:

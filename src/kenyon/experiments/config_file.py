@@ -7,6 +7,11 @@
     [settings]                # as with --set; a list makes a grid
     lambda_sp = 1e6
 
+A sweep may also name suites of games, and then which of their games are learned, in which order:
+
+    benchmark = "rl-mini"
+    games = ["catch", "sort"]
+
 Everything may be left out. A table `origin` tells where a choice comes from and decides nothing. What is said beside
 the file wins, but for benchmark and method: settings that were chosen for others are refused.
 """
@@ -20,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.config import settings
+from kenyon.experiments.config import KINDS, settings
 from kenyon.methods import METHODS
 
-KEYS = ("benchmark", "method", "seeds", "settings", "origin")
+KEYS = ("benchmark", "method", "seeds", "games", "settings", "origin")
 BENCHMARK, METHODS_RUN, SEEDS = "digits", ("finetune", "ewc", "caf-ewc"), 5  # where nobody says
 
 
@@ -34,6 +39,7 @@ class ConfigFile:
     methods: tuple[str, ...] = ()
     seeds: int | list[int] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    games: tuple[str, ...] | None = None
 
 
 def read_config(path: Path | str) -> ConfigFile:
@@ -48,16 +54,17 @@ def read_config(path: Path | str) -> ConfigFile:
         if name not in KEYS:
             raise _misplaced(path, name)
     benchmarks, methods = _names(body.get("benchmark")), _names(body.get("method"))
-    seeds, changes = body.get("seeds"), body.get("settings", {})
+    seeds, changes, games = body.get("seeds"), body.get("settings", {}), _names(body.get("games"))
     for fits, name, kind in (
         (benchmarks is not None, "benchmark", "a name in quotes, or a list of names, each once"),
         (methods is not None, "method", "a name in quotes, or a list of names, each once"),
         (seeds is None or _whole(seeds) or _all(seeds, int), "seeds", "how many, or a list of whole numbers"),
+        (games is not None, "games", "a name in quotes, or a list of names, each once"),
         (isinstance(changes, dict), "settings", "a table: [settings], and below it name = value"),
     ):
         if not fits:
             raise ConfigError(f"{path}: {name} must be {kind}, not {body[name]!r}.")
-    return ConfigFile(path, benchmarks or (), methods or (), seeds, changes)
+    return ConfigFile(path, benchmarks or (), methods or (), seeds, changes, games or None)
 
 
 def _names(value: Any) -> tuple[str, ...] | None:
@@ -72,7 +79,7 @@ def _names(value: Any) -> tuple[str, ...] | None:
 
 
 def _misplaced(path: Path, name: str) -> ConfigError:
-    if any(name in settings(method) for method in METHODS):
+    if name in KINDS or any(name in settings(method) for method in METHODS):
         return ConfigError(f"{path}: {name} is a setting. Write it below a line [settings].")
     return ConfigError(f"{path}: {unknown('key of a configuration', name, KEYS)}")
 
@@ -93,6 +100,7 @@ class Asked:
     methods: tuple[str, ...]
     seeds: int | Sequence[int]
     settings: dict[str, Any]
+    games: tuple[str, ...] | None = None  # of suites of games; None: all of them
 
 
 def asked(
@@ -101,9 +109,13 @@ def asked(
     methods: Sequence[str] | None,
     seeds: int | Sequence[int] | None,
     overrides: Mapping[str, Any],
+    *,
+    games: bool = False,
 ) -> Asked:
-    """`overrides` win over the file's settings one by one."""
+    """`overrides` win over the file's settings one by one. `games`: whether suites of games may be asked for."""
     file = config or ConfigFile(Path())
+    if file.games is not None and not games:
+        raise ConfigError(f"{file.path}: games are for `kenyon sweep`. Leave them out, or give the file to a sweep.")
     if benchmarks and file.benchmarks and set(benchmarks) != set(file.benchmarks):
         raise ConfigError(
             f"{file.path} is for {', '.join(file.benchmarks)}, not for {', '.join(benchmarks)}. Leave the benchmark "
@@ -120,4 +132,5 @@ def asked(
         tuple(file.methods or METHODS_RUN if methods is None else methods),
         SEEDS if chosen is None else chosen,
         file.settings | dict(overrides),
+        file.games,
     )

@@ -12,23 +12,24 @@ from pathlib import Path
 import torch
 
 from kenyon.clock import Stopwatch
-from kenyon.experiments.grid import Cell
-from kenyon.experiments.states import State, claims, state_path, usable
-from kenyon.experiments.training import Crew
+from kenyon.experiments.grid import AnyCell, C, CellOf
+from kenyon.experiments.states import State, claims, put_aside, state_path, usable
+from kenyon.experiments.training import CrewOf
+from kenyon.train.state import StateError
 
 MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
 LONG = 2.0  # seconds of training after which memory is looked through on a CPU too
 
 
-def crews(cells: Sequence[Cell], states: Sequence[State]) -> list[Crew]:
+def crews(cells: Sequence[CellOf[C]], states: Sequence[State]) -> list[CrewOf[C]]:
     """Cells in crews: unfinished ones as they were begun, then all others of one structure together."""
     begun, rest = claims(states, cells)
-    fresh: dict[str, list[Cell]] = {}
+    fresh: dict[str, list[CellOf[C]]] = {}
     for cell in rest:
         fresh.setdefault(cell.config.structure, []).append(cell)
     return [
-        *(Crew(tuple(mine), state) for state, mine in begun),
-        *(Crew(tuple(mine)) for mine in fresh.values()),
+        *(CrewOf(tuple(mine), state) for state, mine in begun),
+        *(CrewOf(tuple(mine)) for mine in fresh.values()),
     ]
 
 
@@ -40,14 +41,14 @@ class Room:
 
     def __init__(self, most: int, device: torch.device) -> None:
         self.most, self.device = most, device
-        self.without: list[Cell] = []  # runs that do not fit, not even alone
+        self.without: list[AnyCell] = []  # runs that do not fit, not even alone
 
     def train(
         self,
-        waiting: Sequence[Crew],
+        waiting: Sequence[CrewOf[C]],
         out: Path,
-        train: Callable[[Crew], None],
-        split: Callable[[Sequence[Cell], int], None],
+        train: Callable[[CrewOf[C]], None],
+        split: Callable[[Sequence[CellOf[C]], int], None],
     ) -> None:
         """Train crews one after another, in halves where they do not fit; `split` is told of those.
 
@@ -69,7 +70,23 @@ class Room:
                 saved = usable(path) if path.exists() else None  # what the crew itself has saved is not lost
                 queue.appendleft(replace(crew, begun=saved) if saved else crew)
 
-    def _fits(self, crew: Crew, train: Callable[[Crew], None]) -> bool:
+    def train_missing(
+        self,
+        missing: Callable[[], Sequence[CellOf[C]]],
+        begun: Callable[[], Sequence[State]],
+        out: Path,
+        train: Callable[[CrewOf[C]], None],
+        split: Callable[[Sequence[CellOf[C]], int], None],
+    ) -> None:
+        """Train what is missing, from the states that were begun. One that turns out to be of no use is set aside."""
+        while True:
+            try:
+                self.train(crews(missing(), begun()), out, train, split)
+                return
+            except StateError as problem:
+                put_aside(problem)  # one less each time: the state before it serves, or none
+
+    def _fits(self, crew: CrewOf[C], train: Callable[[CrewOf[C]], None]) -> bool:
         """Train a crew. False: there is no room for it, and nothing of it is left in memory."""
         stream = torch.cuda.current_stream(self.device) if self.device.type == "cuda" else None
         watch = Stopwatch()
@@ -92,7 +109,7 @@ class Room:
             torch.cuda.empty_cache()
         return fits
 
-    def _give_up(self, cell: Cell, queue: deque[Crew]) -> deque[Crew]:
+    def _give_up(self, cell: CellOf[C], queue: deque[CrewOf[C]]) -> deque[CrewOf[C]]:
         """The queue without what needs as much room as this cell."""
         structure = cell.config.structure
         self.without += [cell, *(c for crew in queue for c in crew.cells if c.config.structure == structure)]
@@ -101,21 +118,21 @@ class Room:
     def why(self) -> str:
         """Of the first run without room."""
         cell = self.without[0]
-        config = cell.config
-        arch, where = config.architecture, str(self.device)
+        arch, where = cell.config.architecture, str(self.device)
+        demand, less = cell.config.demand
         if self.device.type == "cuda":
             where = torch.cuda.get_device_name(self.device)
         several = arch.learners > 1
         shape = f"{arch.learners} learners of width {arch.width}" if several else f"width {arch.width}"
         fewer = "fewer or narrower learners (learners=..., width=...)" if several else "a smaller width (width=...)"
         return (
-            f"A single run of {cell.point.label} (batch {config.training.batch}, {shape}) does not fit into the "
-            f"memory of {where}. Use --set with a smaller batch (batch=...) or {fewer}, or another device "
+            f"A single run of {cell.point.label} ({demand}, {shape}) does not fit into the "
+            f"memory of {where}. Use --set with {less} or {fewer}, or another device "
             "(--device cpu). Everything else is finished and saved."
         )
 
 
-def pieces(crew: Crew, most: int) -> list[Crew]:
+def pieces(crew: CrewOf[C], most: int) -> list[CrewOf[C]]:
     """A crew in as few parts of at most so many runs as possible, nearly equal in size."""
     count = -(-len(crew.cells) // most)
     ends = [len(crew.cells) * part // count for part in range(count + 1)]

@@ -6,25 +6,30 @@ equal first weights, task orders and dropout at every point, so points are compa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kenyon.errors import ConfigError
 from kenyon.experiments.config import Config, configure, settings
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.labels import point_label, point_name, value_text
 from kenyon.streams import SearchProtocol
 
 LARGEST = 10_000  # runs of one call that has a grid; a slip of the hand is more likely than the wish for more
 
 
+C = TypeVar("C", bound=Configured)
+Co = TypeVar("Co", bound=Configured, covariant=True)
+
+
 @dataclass(frozen=True)
-class Point:
+class PointOf(Generic[Co]):
     """A configuration, and its values of the settings that were given as lists; without a grid there are none."""
 
-    config: Config
+    config: Co
     varied: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -37,15 +42,22 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellOf(Generic[Co]):
     """One run."""
 
-    point: Point
+    point: PointOf[Co]
     seed: int
 
     @property
-    def config(self) -> Config:
+    def config(self) -> Co:
         return self.point.config
+
+
+# Of images, and of whatever is learned.
+Point = PointOf[Config]
+Cell = CellOf[Config]
+AnyPoint = PointOf[Configured]
+AnyCell = CellOf[Configured]
 
 
 def listed(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,20 +94,32 @@ def expand(
     search: SearchProtocol | None = None,
 ) -> list[Point]:
     """Every combination of the listed settings that the method has, in the order of its settings."""
-    mine = {name: given[name] for name in settings(method) if name in given}
+
+    def configured(values: dict[str, Any]) -> Config:
+        return configure(benchmark, method, tasks=tasks, overrides=values, search=search)
+
+    return combined({name: given[name] for name in settings(method) if name in given}, configured)
+
+
+def combined(mine: Mapping[str, Any], configured: Callable[[dict[str, Any]], C]) -> list[PointOf[C]]:
+    """A point for every combination of the settings that are lists."""
     lists = {name: values for name, values in mine.items() if isinstance(values, list)}
     points = []
     for values in product(*lists.values()):
         varied = dict(zip(lists, values, strict=True))
-        config = configure(benchmark, method, tasks=tasks, overrides=mine | varied, search=search)
-        points.append(Point(config, varied))
+        points.append(PointOf(configured({**mine, **varied}), varied))
     return points
 
 
-def check_size(methods: Sequence[str], given: Mapping[str, Any], seeds: int) -> None:
+def check_size(
+    methods: Sequence[str],
+    given: Mapping[str, Any],
+    seeds: int,
+    settings_of: Callable[[str], Sequence[str]] = settings,
+) -> None:
     """Refuse a grid beyond reason before its points are even listed."""
     sizes = {name: len(values) for name, values in given.items() if isinstance(values, list)}
-    points = sum(prod(sizes.get(name, 1) for name in settings(method)) for method in methods)
+    points = sum(prod(sizes.get(name, 1) for name in settings_of(method)) for method in methods)
     if sizes and points * seeds > LARGEST:
         raise ConfigError(
             f"The grid has {points:,} points; with {seeds:,} seeds each that is {points * seeds:,} runs, and one "

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from kenyon.experiments.results import FleetOrigin, Run
+from kenyon.experiments.kept import FleetOrigin
+from kenyon.experiments.results import Run
 from kenyon.nets import Net
 from kenyon.streams import Stream
 from kenyon.train import Trainer

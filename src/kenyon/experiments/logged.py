@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.store import PointFolder
 from kenyon.logs import Log, LoggedRun, Moment, open_log
@@ -35,7 +35,7 @@ class Logged:
         self.tested = 0  # tasks of it whose accuracies were told
         self.summed: torch.Tensor | None = None  # (R,) the losses of the phase up to the epoch before
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.progress.fleet_starts(cells, done, total)
         self.tested, self.summed = 0, None
         for cell in cells:
@@ -55,7 +55,7 @@ class Logged:
         self.progress.fleet_ends(seconds)
         self.close(finished=True)
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         self.progress.fleet_split(cells, most)
         self.close(finished=False)
 
@@ -93,7 +93,7 @@ class Logged:
                 log.add(moment, {"accuracy/average": sum(accuracy) / learned, **values})
 
 
-def _described(cell: Cell, out: Path, *, anew: bool) -> LoggedRun:
+def _described(cell: AnyCell, out: Path, *, anew: bool) -> LoggedRun:
     config = cell.config
     group = f"{config.benchmark} {cell.point.label}"
     path = PointFolder(out, cell.point).path.relative_to(out) / f"seed-{cell.seed}"

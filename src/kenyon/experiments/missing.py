@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from kenyon.errors import DeviceMemoryError
 from kenyon.experiments.command import command_of
 from kenyon.experiments.config import Config
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.results import Result
 
 SHOWN = 5  # commands; a grid may have thousands
@@ -19,14 +20,14 @@ SHOWN = 5  # commands; a grid may have thousands
 class Incomplete(DeviceMemoryError):
     """Some runs do not fit into the device; all others are finished, and here."""
 
-    def __init__(self, reason: str, cells: Sequence[Cell], out: Path, results: dict[str, Result]) -> None:
-        self.results = results
+    def __init__(self, reason: str, cells: Sequence[AnyCell], out: Path, results: dict[str, Any]) -> None:
+        self.results = results  # by label, of images or of games
         super().__init__(
             "\n".join([reason, "What is missing, and the command for a device with room:", *commands_for(cells, out)])
         )
 
 
-def commands_for(cells: Sequence[Cell], out: Path | str) -> list[str]:
+def commands_for(cells: Sequence[AnyCell], out: Path | str) -> list[str]:
     """A line a point: its runs, and the command that trains them."""
     lines = []
     for _, same in groupby(cells, key=lambda cell: cell.point.label):

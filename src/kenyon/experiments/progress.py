@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.train import Trainer
 
 
 class Progress(Protocol):
     """What a plan's execution tells while it runs; the command line draws bars from it."""
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         """These runs begin to train together, with so many of their epochs behind them."""
 
     def epoch_done(self, trainer: Trainer) -> None: ...
 
     def fleet_ends(self, seconds: float) -> None: ...
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         """These runs did not fit into the device's memory; they go on, at most so many together."""
 
 
 class Silent:
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None: ...
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None: ...
 
     def epoch_done(self, trainer: Trainer) -> None: ...
 
     def fleet_ends(self, seconds: float) -> None: ...
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None: ...
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None: ...

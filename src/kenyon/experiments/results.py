@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.labels import point_label
+from kenyon.experiments.kept import FleetOrigin, Kept
 from kenyon.experiments.result_form import check_result
-from kenyon.files import write_atomically
 from kenyon.formats import Formats
 from kenyon.metrics import (
     Array,
@@ -56,52 +54,16 @@ class Run:
 
 
 @dataclass(frozen=True)
-class FleetOrigin:
-    """Where some of the runs come from."""
-
-    seeds: list[int]
-    seconds: float  # all of them together; their share when runs of other points trained beside them
-    device: str
-    precision: str
-    versions: dict[str, str]
-    finished: str  # date and time, UTC
-    together: int | None = None  # how many runs trained together, where some were of other points
-    deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
-
-
-@dataclass(frozen=True)
-class Result:
+class Result(Kept[Run, FleetOrigin]):
     """What a method reached on a benchmark: every run's accuracy matrix, and where it comes from.
 
     Measures are a `Summary`, mean, standard error and the value of every run, or None where nothing can be said.
     """
 
-    config: dict[str, Any]
-    parameters: int  # of one run, heads included
-    runs: list[Run]
-    fleets: list[FleetOrigin]
+    FILE = "result.json"
+
     # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
     alone: dict[int, list[float]] = field(default_factory=dict)
-    # Of a point of a grid: its values of the settings that vary.
-    point: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The method, and of a point of a grid its values: `ewc[lambda_sp=1000]`."""
-        return point_label(self.method, self.point)
-
-    @property
-    def method(self) -> str:
-        return str(self.config["method"])
-
-    @property
-    def benchmark(self) -> str:
-        return str(self.config["benchmark"])
-
-    @property
-    def complete_runs(self) -> list[Run]:
-        """Those whose loss stayed finite."""
-        return [run for run in self.runs if run.complete]
 
     @property
     def accuracy(self) -> Array:
@@ -148,23 +110,10 @@ class Result:
     def _sequential(self) -> list[Run]:
         return [run for run in self.complete_runs if len(run.accuracy) == len(run.tasks)]
 
-    @property
-    def seconds(self) -> float:
-        """Training time of all runs together."""
-        return sum(fleet.seconds for fleet in self.fleets)
-
     def summary(self) -> dict[str, Any]:
         """All measures as plain numbers, as they stand in result.json."""
         names = ("aac", "fwt", "bwt", "learned", "cosine", "euclidean")
         return {name: _summary_dict(getattr(self, name)) for name in names} | {"seconds": round(self.seconds, 2)}
-
-    def restricted(self, seeds: Sequence[int]) -> Result:
-        """Only the runs of these seeds."""
-        return replace(
-            self,
-            runs=[run for run in self.runs if run.seed in seeds],
-            fleets=[fleet for fleet in self.fleets if set(fleet.seeds) & set(seeds)],
-        )
 
     def to_json(self) -> str:
         """The text of result.json."""
@@ -179,10 +128,6 @@ class Result:
             "fleets": [{k: v for k, v in asdict(fleet).items() if v is not None} for fleet in self.fleets],
         }
         return compact(json.dumps(plain(body), indent=1, allow_nan=False))
-
-    def save(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        write_atomically(path, (self.to_json() + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> Result:
@@ -201,7 +146,7 @@ class Result:
                 [Run(**_with_nan(run)) for run in body["runs"]],
                 [FleetOrigin(**fleet) for fleet in body["fleets"]],
                 {int(seed): _restored(values) for seed, values in body.get("alone", {}).items()},
-                body.get("point", {}),
+                point=body.get("point", {}),
             )
             check_result(result)
             return result

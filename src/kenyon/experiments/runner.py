@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,20 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import asked, read_config
-from kenyon.experiments.fleets import MOST, Room, crews
-from kenyon.experiments.grid import Cell, Point, check_size, expand, listed, reference_for
+from kenyon.experiments.fleets import MOST, Room
+from kenyon.experiments.grid import AnyPoint, C, CellOf, Point, PointOf, check_size, expand, listed, reference_for
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.logged import logging_to
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.results import Result
-from kenyon.experiments.states import check_states, find_states, put_aside, remove_finished
+from kenyon.experiments.states import check_states, find_states, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, train_crew
 from kenyon.logs import check_log
 from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
 from kenyon.train.determinism import deterministic as deterministically
-from kenyon.train.state import StateError
 
 REFERENCE = "random-init"  # what forward transfer is measured against
 KEPT = ("last", "every")  # weights: those of the end, or also those after every task
@@ -74,15 +74,7 @@ def plan(
 ) -> Plan:
     """Check everything that `kenyon.run` is asked for, before anything is trained."""
     find_benchmark(benchmark)
-    given = listed(overrides or {})
-    if not methods:
-        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
-    if len(set(methods)) != len(methods):
-        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
-    known = {setting for method in methods for setting in settings(method)}
-    for setting in given:
-        if setting not in known:
-            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    given = check_asked(methods, overrides or {})
     if keep not in KEPT:
         raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
     if log is not None:
@@ -112,7 +104,25 @@ def plan(
     return checked
 
 
-def check_folders(out: Path, points: Sequence[Point]) -> None:
+def check_asked(
+    methods: Sequence[str],
+    overrides: Mapping[str, Any],
+    settings_of: Callable[[str], Sequence[str]] = settings,
+) -> dict[str, Any]:
+    """That methods are named, each once, and every setting is one of theirs; the settings with lists as lists."""
+    given = listed(overrides)
+    if not methods:
+        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
+    if len(set(methods)) != len(methods):
+        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
+    known = {setting for method in methods for setting in settings_of(method)}
+    for setting in given:
+        if setting not in known:
+            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
+    return given
+
+
+def check_folders(out: Path, points: Sequence[AnyPoint]) -> None:
     """That what is there of a method's points was made with the same configurations, and more can be written."""
     check_writable(method_folder(out, points[0]))
     for point in points:
@@ -185,13 +195,8 @@ def _execute(
 
     results: dict[str, Result] = {}
     for points in plan.methods:
-        while True:
-            missing = [cell for point in points for cell in missing_of(plan, point)]
-            try:
-                room.train(crews(missing, find_states(plan.out, points)), plan.out, train, told.fleet_split)
-                break
-            except StateError as problem:
-                put_aside(problem)  # one less each time: the state before it serves, or none
+        missing, begun = partial(missing_of, plan.out, points, plan.seeds), partial(find_states, plan.out, points)
+        room.train_missing(missing, begun, plan.out, train, told.fleet_split)
         remove_finished(plan.out, points)
         results |= gather(plan, points)
     if room.without:
@@ -225,11 +230,14 @@ def gather(plan: Plan, points: Sequence[Point]) -> dict[str, Result]:
     return results
 
 
-def missing_of(plan: Plan, point: Point) -> list[Cell]:
-    """The runs of a point that are not finished."""
-    result = PointFolder(plan.out, point).result()
-    finished = {run.seed for run in result.runs} if result else set()
-    return [Cell(point, seed) for seed in plan.seeds if seed not in finished]
+def missing_of(out: Path, points: Sequence[PointOf[C]], seeds: Sequence[int]) -> list[CellOf[C]]:
+    """The runs of some points that are not finished."""
+    missing = []
+    for point in points:
+        result = PointFolder[Kept[Any, Any]](out, point).result()
+        finished = {run.seed for run in result.runs} if result else set()
+        missing += [CellOf(point, seed) for seed in seeds if seed not in finished]
+    return missing
 
 
 def run(

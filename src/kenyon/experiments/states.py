@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from kenyon.data.reports import reporter
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.grid import AnyCell, AnyPoint, C, CellOf
 from kenyon.experiments.labels import point_name
-from kenyon.experiments.results import Result
 from kenyon.experiments.store import PointFolder, method_folder, settled
 from kenyon.files import set_aside
 from kenyon.train.state import Position, StateError, read_head
@@ -50,7 +49,7 @@ class State:
         """One a row."""
         return [key for share in self.shares for key in share.keys]
 
-    def rows(self, cells: Iterable[Cell]) -> list[int]:
+    def rows(self, cells: Iterable[AnyCell]) -> list[int]:
         places = {key: row for row, key in enumerate(self.keys)}
         return [places[_cell_key(cell)] for cell in cells]
 
@@ -61,11 +60,11 @@ def _key(config: dict[str, Any], point: dict[str, Any], seed: int) -> Hashable:
     return point_name(point), frozenset(flat.items()), seed
 
 
-def _cell_key(cell: Cell) -> Hashable:
+def _cell_key(cell: AnyCell) -> Hashable:
     return _key(cell.config.as_dict(), cell.point.varied, cell.seed)
 
 
-def identity_of(cells: Sequence[Cell]) -> str:
+def identity_of(cells: Sequence[AnyCell]) -> str:
     """Every run's configuration and seed, in the order of the rows; a point's settings in the order of its name."""
     shares: list[dict[str, Any]] = []
     for _, same in groupby(cells, key=lambda cell: cell.point.name):
@@ -77,7 +76,7 @@ def identity_of(cells: Sequence[Cell]) -> str:
     return json.dumps(shares[0] if len(shares) == 1 else {"points": shares})
 
 
-def state_path(out: Path, cells: Sequence[Cell]) -> Path:
+def state_path(out: Path, cells: Sequence[AnyCell]) -> Path:
     names = {cell.point.name for cell in cells}
     first = cells[0].point
     folder = PointFolder(out, first).path if len(names) == 1 else method_folder(out, first)
@@ -134,14 +133,14 @@ def put_aside(problem: StateError) -> None:
     )
 
 
-def find_states(out: Path, points: Sequence[Point]) -> list[State]:
+def find_states(out: Path, points: Sequence[AnyPoint]) -> list[State]:
     """All states that may hold runs of these points of one method."""
     folders = dict.fromkeys([method_folder(out, points[0]), *(PointFolder(out, point).path for point in points)])
     paths = (path for folder in folders for path in sorted(folder.glob("state-*.safetensors")))
     return [state for path in paths if (state := usable(path)) is not None]
 
 
-def check_states(out: Path, points: Sequence[Point]) -> None:
+def check_states(out: Path, points: Sequence[AnyPoint]) -> None:
     """Before anything is trained: what is unfinished was begun with the same configuration."""
     remove_finished(out, points)  # killed between saving a result and removing the state
     asked = {point.name: PointFolder(out, point) for point in points}
@@ -151,22 +150,25 @@ def check_states(out: Path, points: Sequence[Point]) -> None:
                 asked[name].check_same(share.config)
 
 
-def remove_finished(out: Path, points: Sequence[Point]) -> list[Path]:
+def remove_finished(out: Path, points: Sequence[AnyPoint]) -> list[Path]:
     """Remove the states whose runs all stand in results, and say which."""
     removed = []
     for state in find_states(out, points):
-        if all(_finished(method_folder(out, points[0]), share) for share in state.shares):
+        if all(_finished(out, points[0], share) for share in state.shares):
             state.path.unlink(missing_ok=True)
             removed.append(state.path)
     return removed
 
 
-def _finished(folder: Path, share: Share) -> bool:
-    path = folder / point_name(share.point) / "result.json"
-    return path.exists() and {run.seed for run in Result.load(path).runs}.issuperset(share.seeds)
+def _finished(out: Path, like: AnyPoint, share: Share) -> bool:
+    """`like`: some point of the same method."""
+    result = PointFolder(out, replace(like, varied=share.point)).result()
+    return result is not None and {run.seed for run in result.runs}.issuperset(share.seeds)
 
 
-def claims(states: Sequence[State], cells: Sequence[Cell]) -> tuple[list[tuple[State, list[Cell]]], list[Cell]]:
+def claims(
+    states: Sequence[State], cells: Sequence[CellOf[C]]
+) -> tuple[list[tuple[State, list[CellOf[C]]]], list[CellOf[C]]]:
     """Which of the cells go on from which state, and which begin anew.
 
     The most advanced state first; of equal ones that with fewest runs, which is a part that was trained apart.

@@ -6,23 +6,20 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import Point
-from kenyon.experiments.results import FleetOrigin, Result, Run
+from kenyon.experiments.configured import Configured
+from kenyon.experiments.grid import AnyPoint, PointOf
+from kenyon.experiments.kept import Kept
 from kenyon.files import write_atomically
 from kenyon.train.regime import Training
 
 
-def method_folder(out: Path, point: Point) -> Path:
-    config = point.config
-    if config.search is not None:
-        return out / "search" / config.benchmark / config.method / config.search.name
-    return out / config.benchmark / config.method
+def method_folder(out: Path, point: AnyPoint) -> Path:
+    return out / point.config.folder
 
 
 def weights_path(folder: Path, seed: int, after: int | None = None) -> Path:
@@ -36,22 +33,33 @@ def check_writable(folder: Path) -> None:
     (folder / ".writable").unlink(missing_ok=True)
 
 
-class PointFolder:
+K = TypeVar("K", bound=Kept[Any, Any])
+Ko = TypeVar("Ko", bound=Kept[Any, Any], covariant=True)
+
+
+class Keeps(Configured, Protocol[Ko]):
+    """A configuration whose runs are kept as such results."""
+
+    @property
+    def kept(self) -> type[Ko]: ...
+
+
+class PointFolder(Generic[K]):
     """Where the finished runs of one point are."""
 
-    def __init__(self, out: Path, point: Point) -> None:
+    def __init__(self, out: Path, point: PointOf[Keeps[K]]) -> None:
         self.point = point
         self.path = method_folder(out, point) / point.name
 
     @property
     def result_path(self) -> Path:
-        return self.path / "result.json"
+        return self.path / self.point.config.kept.FILE
 
     def weights_path(self, seed: int, after: int | None = None) -> Path:
         return weights_path(self.path, seed, after)
 
-    def result(self) -> Result | None:
-        return Result.load(self.result_path) if self.result_path.exists() else None
+    def result(self) -> K | None:
+        return self.point.config.kept.load(self.result_path) if self.result_path.exists() else None
 
     def check(self) -> None:
         """Before anything is trained: what is there was made with the same configuration."""
@@ -62,26 +70,15 @@ class PointFolder:
     def check_same(self, other: dict[str, Any]) -> None:
         check_equal(self.path, settled(self.point.config.as_dict()), settled(other))
 
-    def save(self, result: Result) -> None:
+    def save(self, result: K) -> None:
         result.save(self.result_path)
 
-    def add(self, runs: Sequence[Run], origin: FleetOrigin, parameters: int) -> None:
+    def add(self, new: K) -> None:
         """Keep new runs beside those that are there. What is there stays: finished is finished."""
         before = self.result()
-        there = {run.seed for run in before.runs} if before else set()
-        runs = [run for run in runs if run.seed not in there]
-        if not runs:
-            return
-        self.save(
-            Result(
-                self.point.config.as_dict(),
-                parameters,
-                sorted([*(before.runs if before else []), *runs], key=lambda run: run.seed),
-                [*(before.fleets if before else []), origin],
-                before.alone if before else {},
-                self.point.varied,
-            )
-        )
+        after = new if before is None else before.with_more(new)
+        if after is not before:
+            self.save(after)
 
 
 def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any]) -> None:

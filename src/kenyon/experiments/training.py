@@ -6,15 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Generic
 
 import torch
 
 from kenyon.experiments.benchmarks import find_benchmark, make
 from kenyon.experiments.config import Config
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import C, Cell, CellOf
 from kenyon.experiments.harvest import origin_of, runs_of
 from kenyon.experiments.keeping import Keeper
 from kenyon.experiments.progress import Progress
+from kenyon.experiments.results import Result
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.weights import weights_of
@@ -32,11 +34,14 @@ REST = 20.0  # and so many times as long as saving takes: a large fleet has giga
 
 
 @dataclass(frozen=True)
-class Crew:
+class CrewOf(Generic[C]):
     """Runs that train together: of one structure, and at one moment of their training."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[CellOf[C], ...]
     begun: State | None = None  # the state, perhaps of more runs, that these go on from
+
+
+Crew = CrewOf[Config]  # of images
 
 
 def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
@@ -160,10 +165,12 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
     runs = runs_of(trainer)
     for _, same in groupby(range(len(cells)), key=lambda number: cells[number].point.name):
         numbers = list(same)
-        folder = PointFolder(out, cells[numbers[0]].point)
+        point = cells[numbers[0]].point
+        folder = PointFolder(out, point)
         for number in numbers:
             # Of a search the numbers matter, and its points may be many and large.
-            if runs[number].complete and folder.point.config.search is None:
+            if runs[number].complete and point.config.search is None:
                 write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number, cells[number]))
         mine = [runs[number] for number in numbers]
-        folder.add(mine, origin_of(trainer, [run.seed for run in mine]), trainer.parameter_count)
+        origin = origin_of(trainer, [run.seed for run in mine])
+        folder.add(Result(point.config.as_dict(), trainer.parameter_count, mine, [origin], point=point.varied))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.runner import missing_of
 from kenyon.reproduce.figure import Claim, Comparison, Figure, claimed
 from kenyon.reproduce.registry import reproduction
 from kenyon.reproduce.wanted import Found, Place
 from kenyon.rl.pictures import fig6 as fig6_views
-from kenyon.rl.results import FILE, GameResult, measures
+from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import GamesPlan, plan_games
 
 METHODS = ("finetune", "ewc", "mas", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas")
@@ -45,9 +46,7 @@ def fig6(found: Found, place: Place) -> Figure:
     for ours, base in (("caf-ewc", "ewc"), ("caf-mas", "mas"), ("ewc", "finetune")):
         if ours in nar and base in nar:
             claims += claimed(f"{suite}: {ours} accumulates more reward than {base}", nar[ours], nar[base])
-    return Figure(
-        "Games learned one after another", fig6_views(found_here, plan.configs[0].games), 4, comparisons, claims
-    )
+    return Figure("Games learned one after another", fig6_views(found_here, plan.games), 4, comparisons, claims)
 
 
 def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
@@ -55,15 +54,12 @@ def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
 
 
 def _check_present(plan: GamesPlan, shortened: Mapping[str, int]) -> None:
-    missing = []
-    for config in plan.configs:
-        file = plan.folder(config) / FILE
-        there = {run.seed for run in GameResult.load(file).runs} if file.exists() else set()
-        if not set(plan.seeds) <= there:
-            missing.append(config.method)
+    missing = list(dict.fromkeys(cell.config.method for cell in missing_of(plan.out, plan.points, plan.seeds)))
     if missing:
         settings = "".join(f" --set {name}={value}" for name, value in shortened.items())
-        command = f"kenyon run {plan.configs[0].benchmark} --method {','.join(missing)} --seeds {len(plan.seeds)}"
+        command = (
+            f"kenyon run {plan.points[0].config.benchmark} --method {','.join(missing)} --seeds {len(plan.seeds)}"
+        )
         raise ResultsError(
             f"Scores of {', '.join(missing)} are missing. This makes them, and so does the same without --no-train:\n"
             f"  {command}{settings} --out {plan.out}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,6 +16,7 @@ from kenyon.experiments.config import (
     Architecture,
     architecture_settings,
     build_architecture,
+    changed_settings,
     check_kind,
     take,
 )
@@ -22,6 +25,7 @@ from kenyon.nets import Net
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.importance import check_importance
 from kenyon.rl.regime import Ppo
+from kenyon.rl.results import GameResult
 from kenyon.stages import LEARN
 
 
@@ -33,6 +37,38 @@ class GamesConfig:
     training: Ppo
     architecture: Architecture
     hyper: dict[str, Any]
+
+    kept: ClassVar = GameResult
+
+    @property
+    def folder(self) -> Path:
+        """Of its scores below OUT."""
+        return Path(self.benchmark, self.method)
+
+    @property
+    def structure(self) -> str:
+        """All of it: points of a grid train apart, for it is their games that take the time."""
+        return json.dumps(self.as_dict(), sort_keys=True)
+
+    @property
+    def length(self) -> float:
+        """Thousands of steps of a run, all games."""
+        return len(self.games) * self.training.updates * self.training.samples / 1000
+
+    @property
+    def demand(self) -> tuple[str, str]:
+        """What a run asks of a device's memory, besides its network, and how to ask for less."""
+        ppo = self.training
+        said = f"{ppo.copies} copies of a game, {ppo.horizon} steps, {ppo.minibatches} minibatches"
+        return said, "fewer copies or more minibatches (copies=..., minibatches=...)"
+
+    @property
+    def changes(self) -> tuple[list[str], dict[str, Any]]:
+        """What differs from the published configuration: words for the command line, and settings."""
+        usual = configure_games(self.benchmark, self.method, overrides=self.hyper)
+        hyper = dict(find_arena(self.benchmark).hyperparameters.get(self.method, {}))
+        words = [] if self.games == usual.games else ["--games", ",".join(self.games)]
+        return words, changed_settings(self.as_dict(), usual.as_dict() | {"hyper": hyper})
 
     def build_method(self) -> Method:
         return find_method(self.method)(self.hyper)
@@ -56,8 +92,13 @@ class GamesConfig:
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> GamesConfig:
         parts = {"training": Ppo, "architecture": Architecture}
-        body = {name: parts[name](**value) if name in parts else value for name, value in saved.items()}
-        return cls(**body | {"games": tuple(saved["games"])})
+        try:
+            body = {name: parts[name](**value) if name in parts else value for name, value in saved.items()}
+            return cls(**body | {"games": tuple(saved["games"])})
+        except (TypeError, ValueError, LookupError) as error:
+            raise ConfigError(
+                f"What was saved is no configuration of this version of Kenyon ({error}). Update Kenyon, or run anew."
+            ) from error
 
 
 def playable(spec: MethodSpec) -> bool:
@@ -96,8 +137,6 @@ def configure_games(
         raise ConfigError(f"A game is named twice in {','.join(chosen)}.")
     given = dict(overrides or {})
     for name, value in given.items():
-        if isinstance(value, (list, tuple)):
-            raise ConfigError(f"{name} has several values. For games give one, and run again for another with --out.")
         check_kind(name, value)
     training = replace(arena.ppo, **take(given, Ppo))
     hyper = dict(arena.hyperparameters.get(method, {}))

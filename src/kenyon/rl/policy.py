@@ -16,7 +16,7 @@ from kenyon.experiments.weights import read_weights
 from kenyon.nets import Net
 from kenyon.rl.config import GamesConfig
 from kenyon.rl.environment import Pixels
-from kenyon.rl.results import FILE, GameResult
+from kenyon.rl.results import GameResult
 from kenyon.rl.rollout import looked_at
 
 
@@ -54,7 +54,7 @@ class Policy:
 def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device: str = "cpu") -> Policy:
     """What a run left in OUT/SUITE/METHOD; it plays the given game, or the last that it learned."""
     folder = Path(folder)
-    result = GameResult.load(folder / FILE)
+    result = GameResult.load(folder / GameResult.FILE)
     if seed not in {run.seed for run in result.complete_runs}:
         there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"
         raise ResultsError(f"{folder} has no finished run of seed {seed}. There are: {there}.")

@@ -1,29 +1,28 @@
 """Scores with their origin: what a method reached on games, run by run.
 
-On disk one small JSON file, `OUT/SUITE/METHOD/scores.json`, beside the weights of every run. Scores are raw; a game
-that had not been met yet has none (null).
+On disk one small JSON file, `OUT/SUITE/METHOD/scores.json`, beside the weights of every run; for a point of a grid
+`OUT/SUITE/METHOD/lambda_sp=1000/scores.json`. Scores are raw; a game that had not been met yet has none (null).
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.results import FleetOrigin, compact, plain
+from kenyon.experiments.kept import FleetOrigin, Kept
+from kenyon.experiments.results import compact, plain
 from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary
 from kenyon.rl.scores import Measured, measured, reference
-from kenyon.train.state import write_atomically
 
 FORMATS = Formats("result of games", 1)
-FILE = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,10 @@ class GameRun:
     def matrix(self) -> Array:
         return np.array(self.scores, dtype=float)
 
+    @property
+    def complete(self) -> bool:
+        return self.diverged is None
+
 
 @dataclass(frozen=True)
 class GameOrigin(FleetOrigin):
@@ -47,28 +50,14 @@ class GameOrigin(FleetOrigin):
 
 
 @dataclass(frozen=True)
-class GameResult:
-    config: dict[str, Any]
-    parameters: int  # of one run, heads included
+class GameResult(Kept[GameRun, GameOrigin]):
+    FILE = "scores.json"
+
     moments: list[list[int]]  # of every evaluation: [which game was being learned, after how many of its steps]
-    runs: list[GameRun]
-    fleets: list[GameOrigin]
-
-    @property
-    def method(self) -> str:
-        return str(self.config["method"])
-
-    @property
-    def suite(self) -> str:
-        return str(self.config["benchmark"])
 
     @property
     def games(self) -> list[str]:
         return list(self.config["games"])
-
-    @property
-    def complete_runs(self) -> list[GameRun]:
-        return [run for run in self.runs if run.diverged is None]
 
     @property
     def scores(self) -> Array:
@@ -88,10 +77,6 @@ class GameResult:
         """The score of a game when it had just been learned."""
         return Summary.of([float(run.matrix[self.ends[game], game]) for run in self.complete_runs])
 
-    @property
-    def seconds(self) -> float:
-        return sum(fleet.seconds for fleet in self.fleets)
-
     def summary(self) -> dict[str, Any]:
         def told(found: Summary | None) -> dict[str, float] | None:
             return None if found is None else {"mean": round(found.mean, 4), "sem": round(found.sem, 4)}
@@ -99,18 +84,11 @@ class GameResult:
         each = {n: {"final": told(self.final(g)), "learned": told(self.learned(g))} for g, n in enumerate(self.games)}
         return {"games": each if self.complete_runs else {}, "seconds": round(self.seconds, 2)}
 
-    def restricted(self, seeds: Sequence[int]) -> GameResult:
-        """Only the runs of these seeds."""
-        return replace(
-            self,
-            runs=[run for run in self.runs if run.seed in seeds],
-            fleets=[fleet for fleet in self.fleets if set(fleet.seeds) & set(seeds)],
-        )
-
     def to_json(self) -> str:
         body = {
             "format": FORMATS.present,
             "config": self.config,
+            **({"point": self.point} if self.point else {}),
             "parameters": self.parameters,
             "summary": self.summary(),
             "moments": self.moments,
@@ -119,16 +97,14 @@ class GameResult:
         }
         return compact(json.dumps(plain(body), indent=1, allow_nan=False))
 
-    def save(self, path: Path) -> None:
-        write_atomically(path, (self.to_json() + "\n").encode())
-
     @classmethod
     def load(cls, path: Path) -> GameResult:
         try:
             body = FORMATS.read(json.loads(path.read_text()), path)
             runs = [GameRun(run["seed"], _restored(run["scores"]), run["diverged"]) for run in body["runs"]]
             origins = [GameOrigin(**fleet) for fleet in body["fleets"]]
-            return cls(body["config"], body["parameters"], body["moments"], runs, origins)
+            point = body.get("point", {})
+            return cls(body["config"], body["parameters"], runs, origins, body["moments"], point=point)
         except FileNotFoundError:
             raise ResultsError(f"There is no result at {path}.") from None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

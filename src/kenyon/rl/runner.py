@@ -2,60 +2,70 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from safetensors.torch import save as to_bytes
 
-from kenyon.errors import ConfigError, unknown
+from kenyon.experiments.fleets import MOST, Room
+from kenyon.experiments.grid import PointOf, check_size, combined
 from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.keeping import Keeper
-from kenyon.experiments.runner import check_seeds
-from kenyon.experiments.states import State, read_state
-from kenyon.experiments.store import check_equal, check_writable, flatten, weights_path
-from kenyon.experiments.training import REST, SAVE_EVERY
+from kenyon.experiments.missing import Incomplete
+from kenyon.experiments.progress import Progress
+from kenyon.experiments.progress import Silent as SilentOfImages
+from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, missing_of
+from kenyon.experiments.states import State, find_states, identity_of, remove_finished, state_path
+from kenyon.experiments.store import PointFolder
+from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.loop import Agents, Watcher
-from kenyon.rl.results import FILE, GameOrigin, GameResult, GameRun
+from kenyon.rl.results import GameOrigin, GameResult, GameRun
 from kenyon.threads import cpu_threads
 from kenyon.train import Interrupted, choose_device
-from kenyon.train.state import load_state, write_atomically
+from kenyon.train.state import StateError, load_state, write_atomically
+
+GamePoint = PointOf[GamesConfig]
+GameCrew = CrewOf[GamesConfig]
 
 
-class GamesProgress(Protocol):
-    def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None: ...
-
-    def update_done(self, agents: Agents) -> None: ...
-
-    def fleet_ends(self, agents: Agents) -> None: ...
-
-
-class Silent:
-    def fleet_starts(self, config: GamesConfig, seeds: Sequence[int], agents: Agents) -> None: ...
+class GamesProgress(Progress, Protocol):
+    """What is told while games are learned: of updates, where it is of epochs while images are."""
 
     def update_done(self, agents: Agents) -> None: ...
 
-    def fleet_ends(self, agents: Agents) -> None: ...
+
+class Silent(SilentOfImages):
+    def update_done(self, agents: Agents) -> None: ...
 
 
 @dataclass(frozen=True)
 class GamesPlan:
     """What a call asks for, checked before anything is trained."""
 
-    configs: tuple[GamesConfig, ...]  # one a method
+    points: tuple[GamePoint, ...]  # method after method, in the order asked for
     seeds: tuple[int, ...]
     device: torch.device
     out: Path
+    most: int = MOST  # runs that train together
 
-    def folder(self, config: GamesConfig) -> Path:
-        return self.out / config.benchmark / config.method
+    @property
+    def methods(self) -> list[list[GamePoint]]:
+        """The points, a list a method."""
+        return [list(points) for _, points in groupby(self.points, key=lambda point: point.config.method)]
+
+    @property
+    def games(self) -> tuple[str, ...]:
+        """In the order of learning, of all of them."""
+        return self.points[0].config.games
 
 
 def plan_games(
@@ -67,58 +77,54 @@ def plan_games(
     overrides: Mapping[str, Any] | None = None,
     device: str = "auto",
     out: Path | str = "results",
+    fleet: int | None = None,
 ) -> GamesPlan:
+    """Check everything that `play` is asked for, before anything is trained."""
     find_arena(arena)
-    if not methods:
-        raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
-    if len(set(methods)) != len(methods):
-        raise ConfigError(f"A method is named twice in {','.join(methods)}.")
-    given = dict(overrides or {})
-    known = {setting for method in methods for setting in settings(method)}
-    for setting in given:
-        if setting not in known:
-            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
-    configs = tuple(
-        configure_games(
-            arena, method, games=games, overrides={k: v for k, v in given.items() if k in settings(method)}
-        )
-        for method in methods
-    )
-    plan = GamesPlan(configs, check_seeds(seeds), choose_device(device), Path(out))
-    for config in configs:
-        folder, mine = plan.folder(config), flatten(config.as_dict())
-        check_writable(folder)
-        theirs = [state.shares[0].config for state in _states(folder)]
-        if (folder / FILE).exists():
-            theirs.append(GameResult.load(folder / FILE).config)
-        for other in theirs:
-            check_equal(folder, mine, flatten(other))
+    given = check_asked(methods, overrides or {}, settings)
+    chosen = check_seeds(seeds)
+    check_size(methods, given, len(chosen), settings)
+
+    def points_of(method: str) -> list[GamePoint]:
+        mine = {name: given[name] for name in settings(method) if name in given}
+        return combined(mine, lambda values: configure_games(arena, method, games=games, overrides=values))
+
+    points = tuple(point for method in methods for point in points_of(method))
+    plan = GamesPlan(points, chosen, choose_device(device), Path(out), check_fleet(fleet))
+    for some in plan.methods:
+        check_folders(plan.out, some)
     return plan
 
 
 def execute_games(
     plan: GamesPlan, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False
 ) -> dict[str, GameResult]:
-    """Carry out a plan and return the results by method.
+    """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
 
     `stop` is asked after every update; when it says so, the state is saved and Interrupted raised. Doing the same
-    again continues there. Games that cannot be saved begin new episodes then.
+    again continues there. Games that cannot be saved begin new episodes then. Runs that the device has no room for
+    are left out, and named by Incomplete when all others are finished.
     """
-    results = {}
-    for config in plan.configs:
-        folder = plan.folder(config)
-        left = [seed for seed in plan.seeds if seed not in _finished(folder)]
-        for state in _states(folder):
-            held = set(state.shares[0].seeds)
-            if mine := [seed for seed in left if seed in held]:
-                _train(config, mine, folder, plan.device, progress or Silent(), stop, state)
-                left = [seed for seed in left if seed not in held]
-            if held <= _finished(folder):
-                state.path.unlink(missing_ok=True)
-        if left:
-            _train(config, left, folder, plan.device, progress or Silent(), stop, None)
-        results[config.method] = GameResult.load(folder / FILE).restricted(plan.seeds)
+    room, told = Room(plan.most, plan.device), progress or Silent()
+
+    def train(crew: GameCrew) -> None:
+        train_games(crew, device=plan.device, out=plan.out, progress=told, stop=stop)
+
+    results: dict[str, GameResult] = {}
+    for points in plan.methods:
+        missing, begun = partial(missing_of, plan.out, points, plan.seeds), partial(find_states, plan.out, points)
+        room.train_missing(missing, begun, plan.out, train, told.fleet_split)
+        remove_finished(plan.out, points)
+        results |= gather_scores(plan, points)
+    if room.without:
+        raise Incomplete(room.why(), room.without, plan.out, results)
     return results
+
+
+def gather_scores(plan: GamesPlan, points: Sequence[GamePoint]) -> dict[str, GameResult]:
+    """The scores that are there of these points of a plan, by label."""
+    found = {point.label: PointFolder(plan.out, point).result() for point in points}
+    return {label: result.restricted(plan.seeds) for label, result in found.items() if result is not None}
 
 
 def play(
@@ -142,49 +148,34 @@ def build_agents(config: GamesConfig, seeds: Sequence[int], device: torch.device
     return Agents(config.build_net(device), suite, config.games, seeds, config.build_method(), config.training)
 
 
-def _states(folder: Path) -> list[State]:
-    """Unfinished fleets, the most advanced first."""
-    found = [state for path in sorted(folder.glob("state-*.safetensors")) if (state := read_state(path))]
-    return sorted(found, key=lambda state: state.reached, reverse=True)
-
-
-def _finished(folder: Path) -> set[int]:
-    """The seeds that a folder has results of."""
-    file = folder / FILE
-    return {run.seed for run in GameResult.load(file).runs} if file.exists() else set()
-
-
-def _identity(config: GamesConfig, seeds: Sequence[int]) -> str:
-    return json.dumps({"config": config.as_dict(), "seeds": list(seeds)})
-
-
-def resume(agents: Agents, state: State, seeds: Sequence[int]) -> None:
-    """Bring agents to where a state stands, or some of its runs."""
+def resume(agents: Agents, state: State, rows: Sequence[int]) -> None:
+    """Bring agents to where a state stands, as some of its rows."""
     at = agents.position
     at.phase, at.epoch = state.reached
+    if at.phase > len(agents.games) or at.epoch > agents.ppo.updates:
+        raise StateError(state.path, "it stands where this training never comes by")
     if at.epoch:  # in the middle of a game
         agents.enter_game()
-    tensors, held = agents.tensors(), state.shares[0].seeds
-    agents.position = load_state(state.path, tensors, state.identity, [held.index(seed) for seed in seeds])
-    agents.restore(tensors)
+    try:
+        tensors = agents.tensors()
+        agents.position = load_state(state.path, tensors, state.identity, rows)
+        agents.restore(tensors)
+    except StateError:
+        agents.venue.leave()  # others are made from the state before
+        raise
 
 
-def _train(
-    config: GamesConfig,
-    seeds: Sequence[int],
-    folder: Path,
-    device: torch.device,
-    progress: GamesProgress,
-    stop: Callable[[], bool],
-    begun: State | None,
+def train_games(
+    crew: GameCrew, *, device: torch.device, out: Path, progress: GamesProgress, stop: Callable[[], bool]
 ) -> None:
     """Train to the end and save. When `stop` says so after an update, the state is saved and Interrupted raised."""
-    agents, identity = build_agents(config, seeds, device), _identity(config, seeds)
-    path = folder / f"state-{hashlib.sha256(identity.encode()).hexdigest()[:8]}.safetensors"
-    if begun is not None:
-        resume(agents, begun, seeds)
-    progress.fleet_starts(config, seeds, agents)
-    keeper = Keeper(agents, path, identity, every=SAVE_EVERY, rest=REST)
+    cells = crew.cells
+    agents = build_agents(cells[0].config, [cell.seed for cell in cells], device)
+    if crew.begun is not None:
+        resume(agents, crew.begun, crew.begun.rows(cells))
+    at, updates = agents.position, agents.ppo.updates
+    progress.fleet_starts(cells, at.phase * updates + at.epoch, len(agents.games) * updates)
+    keeper = Keeper(agents, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
     def trained(watch: Watcher) -> None:
         with cpu_threads(1 if agents.net.small else None):
@@ -194,34 +185,34 @@ def _train(
         trained,
         each=lambda: progress.update_done(agents),
         stop=stop,
-        ended=lambda: progress.fleet_ends(agents),
-        keep=lambda: _keep(agents, config, folder),
+        ended=lambda: progress.fleet_ends(agents.position.seconds),
+        keep=lambda: _keep(agents, PointFolder(out, cells[0].point)),
         interrupted=Interrupted,
     )
 
 
-def _keep(agents: Agents, config: GamesConfig, folder: Path) -> None:
+def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
+    config = folder.point.config.as_dict()
     runs = [_run(agents, number) for number in range(len(agents.seeds))]
     for number, run in enumerate(runs):
-        if run.diverged is None:
-            head = {"run": json.dumps({"config": config.as_dict(), "seed": run.seed})}
+        if run.complete:
+            head = {"run": json.dumps({"config": config, "seed": run.seed})}
             views = agents.net.layout.views(agents.theta[number])
             data = to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
-            write_atomically(weights_path(folder, run.seed), data)
-    at, file = agents.position, folder / FILE
-    before = GameResult.load(file) if file.exists() else None
-    origin = asdict(origin_here(agents.seeds, at.seconds, agents.net))
-    steps = len(agents.seeds) * agents.ppo.updates * agents.ppo.samples * len(agents.games)
-    GameResult(
-        config.as_dict(),
-        agents.net.parameter_count,
-        [[game, update * agents.ppo.samples] for game in range(len(agents.games)) for update in agents.ppo.evaluated],
-        sorted([*(before.runs if before else []), *runs], key=lambda run: run.seed),
-        [
-            *(before.fleets if before else []),
-            GameOrigin(**origin, steps_per_second=round(steps / max(at.seconds, 1e-9), 1)),
-        ],
-    ).save(file)
+            write_atomically(folder.weights_path(run.seed), data)
+    ppo, seconds = agents.ppo, agents.position.seconds
+    steps = len(agents.seeds) * ppo.updates * ppo.samples * len(agents.games)
+    origin = asdict(origin_here(agents.seeds, seconds, agents.net))
+    folder.add(
+        GameResult(
+            config,
+            agents.net.parameter_count,
+            runs,
+            [GameOrigin(**origin, steps_per_second=round(steps / max(seconds, 1e-9), 1))],
+            [[game, update * ppo.samples] for game in range(len(agents.games)) for update in ppo.evaluated],
+            point=folder.point.varied,
+        )
+    )
 
 
 def _run(agents: Agents, number: int) -> GameRun:

@@ -1,21 +1,23 @@
 """How long a fleet will take, learned from those that have finished.
 
-The logarithm of the seconds is linear: in the logarithms of epochs, runs, learners and width, with one number more
-for every benchmark, method and kind of device. All have normal priors, so that what nothing is known of yet takes its
-value from what is alike: a new method on a known benchmark costs about what methods cost there.
+The logarithm of the seconds is linear: in the logarithms of epochs (of games: steps), runs, learners and width, with
+one number more for every benchmark, method and kind of device. All have normal priors, so that what nothing is known
+of yet takes its value from what is alike: a new method on a known benchmark costs about what methods cost there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kenyon.experiments.config import Config
-from kenyon.experiments.results import Result
+from kenyon.experiments.configured import Configured
+from kenyon.experiments.kept import Kept
 
 Array = NDArray[np.float64]
 
@@ -36,15 +38,14 @@ class Work:
     benchmark: str
     method: str
     runs: int
-    epochs: int  # of one run, all tasks and stages
+    epochs: float  # of one run, all tasks and stages; of games, thousands of steps
     learners: int
     width: int
 
     @classmethod
-    def of(cls, config: Config, runs: int) -> Work:
-        arch, stages = config.architecture, len(config.build_method().stages)
-        epochs = config.tasks * stages * config.training.epochs
-        return cls(config.benchmark, config.method, runs, epochs, arch.learners, arch.width)
+    def of(cls, config: Configured, runs: int) -> Work:
+        shape = config.architecture
+        return cls(config.benchmark, config.method, runs, config.length, shape.learners, shape.width)
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,11 @@ class Seen:
     seconds: float
 
 
-def seen_in(result: Result) -> list[Seen]:
+def seen_in(
+    result: Kept[Any, Any], configured: Callable[[Mapping[str, Any]], Configured] = Config.from_dict
+) -> list[Seen]:
     """The fleets of a result. Of one that had runs of several points, each point tells the same."""
-    config = Config.from_dict(result.config)
+    config = configured(result.config)
     found = []
     for fleet in result.fleets:
         runs = fleet.together or len(fleet.seeds)

@@ -11,15 +11,14 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kenyon.errors import KenyonError, ResultsError
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.missing import commands_for
-from kenyon.experiments.results import Result
-from kenyon.experiments.runner import gather
 from kenyon.experiments.store import PointFolder
 from kenyon.machine import MACHINE
+from kenyon.sweep.kinds import kind_of
 from kenyon.sweep.leases import DRIVER, Leases
 from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.planning import Sweep
@@ -119,7 +118,7 @@ class Unfinished(KenyonError):
     """Some runs of a sweep could not be trained; all others are finished, and here."""
 
     def __init__(
-        self, reasons: dict[str, list[Cell]], folder: Path | None, results: dict[str, dict[str, Result]]
+        self, reasons: dict[str, list[AnyCell]], folder: Path | None, results: dict[str, dict[str, Any]]
     ) -> None:
         """`folder`: of the results, where it is one that `kenyon run` can write to."""
         self.results = results
@@ -132,20 +131,20 @@ class Unfinished(KenyonError):
         super().__init__("\n".join(lines))
 
 
-def collect(sweep: Sweep) -> dict[str, dict[str, Result]]:
-    """The results of a sweep by benchmark and label. Raises Unfinished where there are not all."""
+def collect(sweep: Sweep) -> dict[str, dict[str, Any]]:
+    """The results, of games the scores, by benchmark and label. Raises Unfinished where there are not all."""
     space, leases = sweep.space, Leases(sweep.space)
     missing = {Fleet.key(cell): cell for cell in sweep.missing()}
-    found: dict[str, dict[str, Result]] = {}
+    found: dict[str, dict[str, Any]] = {}
     for name, plan in sweep.plans.items():
         found[name] = {}
         for points in plan.methods:
             with leases.holding(results_lease(points[0])):
                 pull_results(space, points)  # once more, when nobody else adds to them
-                found[name] |= gather(plan, points)
+                found[name] |= kind_of(name).gather(plan, points)
                 for point in points:
                     space.push(name_of(space, PointFolder(space.local, point).result_path))
-    reasons: dict[str, list[Cell]] = {}
+    reasons: dict[str, list[AnyCell]] = {}
     for fleet in sweep.fleets:
         mark = Outcome.load(space, fleet.id)
         lost = [cell for key in fleet.keys if (cell := missing.pop(key, None))]

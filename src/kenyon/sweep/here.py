@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from kenyon.experiments.progress import Progress
+from kenyon.rl.runner import GamesProgress
 from kenyon.sweep.orders import Order, Outcome
 from kenyon.sweep.working import work
 
@@ -15,7 +15,7 @@ class Here:
     busy = 0  # an order is finished when it has been started
 
     def __init__(
-        self, device: str, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
+        self, device: str, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False
     ) -> None:
         self.device, self.progress, self.stopping = device, progress, stop
         self.ended: list[tuple[Order, Outcome]] = []

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.grid import AnyCell, AnyPoint
 from kenyon.experiments.states import identity_of
 from kenyon.sweep.space import FLEETS, MARKS, Space
 
@@ -20,18 +20,22 @@ Key = tuple[str, str, int]  # of a run in a sweep: benchmark, label and seed
 class Fleet:
     """Runs of one structure that train together, on whatever machine, with an identity that all agree on."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[AnyCell, ...]
 
     @cached_property
     def id(self) -> str:
         return hashlib.sha256(identity_of(self.cells).encode()).hexdigest()[:12]
 
     @property
-    def points(self) -> list[Point]:
+    def benchmark(self) -> str:
+        return self.cells[0].config.benchmark
+
+    @property
+    def points(self) -> list[AnyPoint]:
         return list({cell.point.name: cell.point for cell in self.cells}.values())
 
     @staticmethod
-    def key(cell: Cell) -> Key:
+    def key(cell: AnyCell) -> Key:
         return cell.config.benchmark, cell.point.label, cell.seed
 
     @property
@@ -56,10 +60,12 @@ class Order:
 
     store: str
     fleet: Fleet
-    data: Path | None = None
     files: tuple[str, ...] = ()  # that define the user's own benchmarks
+    # Of images:
+    data: Path | None = None
     keep_every: bool = False
     deterministic: bool = False
+    # Of the moment:
     over: bytes = b""  # what a lease of this fleet says that is known to be over
     device: str = "cpu"  # the place knows
 

@@ -7,20 +7,24 @@ the first any more, and goes on from the states that it left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark, load_benchmark_file
-from kenyon.experiments.config_file import asked, read_config
+from kenyon.experiments.config_file import Asked, asked, read_config
 from kenyon.experiments.fleets import crews, pieces
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.runner import Plan, check_fleet, missing_of, plan
+from kenyon.experiments.grid import AnyCell, AnyPoint, CellOf
+from kenyon.experiments.runner import Plan, check_fleet, missing_of
+from kenyon.experiments.states import check_states
 from kenyon.methods import find_method
+from kenyon.rl.arenas import ARENAS
+from kenyon.sweep.kinds import GAMES, IMAGES, AnyPlan, Kind, Options, kind_of
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.orders import DONE, Fleet, Order, Outcome
 from kenyon.sweep.record import Record, identity_of_plans, wait_until_unused
-from kenyon.sweep.settling import RESULT, settle
+from kenyon.sweep.settling import settle
 from kenyon.sweep.space import FLEETS, MARKS, Space, check_space
 
 SHARES = 2  # fleets a worker, if there are runs for so many: more would balance better and use each device less well
@@ -31,26 +35,20 @@ class Sweep:
     """What is asked for, and the fleets that are not finished."""
 
     space: Space
-    plans: dict[str, Plan]  # by benchmark
+    plans: dict[str, AnyPlan]  # by benchmark
     fleets: tuple[Fleet, ...]
     files: tuple[str, ...] = ()  # that define benchmarks of the user's own
 
     def order(self, fleet: Fleet, over: bytes = b"") -> Order:
-        same = next(iter(self.plans.values()))  # in all of them
-        return Order(
-            self.space.address,
-            fleet,
-            None if same.data is None else same.data.absolute(),
-            self.files,
-            same.keep_every,
-            same.deterministic,
-            over,
-        )
+        order, plan = Order(self.space.address, fleet, self.files, over=over), self.plans[fleet.benchmark]
+        if not isinstance(plan, Plan):
+            return order
+        data = None if plan.data is None else plan.data.absolute()
+        return replace(order, data=data, keep_every=plan.keep_every, deterministic=plan.deterministic)
 
-    def missing(self) -> list[Cell]:
+    def missing(self) -> list[AnyCell]:
         """What is not finished, as the store has it now."""
-        for name in self.plans:
-            self.space.pull(name, RESULT)
+        _pull(self.space, self.plans)
         return missing_cells(self.plans)
 
 
@@ -68,46 +66,63 @@ def plan_sweep(
     tell: Callable[[str], None] = lambda text: None,
 ) -> Sweep:
     """Everything is checked before anything is trained. `workers`: how many fleets will train at a time."""
-    wanted = asked(read_config(config), None, None, None, {})
+    wanted = asked(read_config(config), None, None, None, {}, games=True)
     for method in wanted.methods:
         find_method(method)
     files = tuple(str(Path(name).absolute()) for name in wanted.benchmarks if name.endswith(".py"))
     names = [load_benchmark_file(Path(name)) if name.endswith(".py") else name for name in wanted.benchmarks]
-    for name in names:
-        find_benchmark(name)
+    kinds = {name: kind_of(name) for name in names}
+    for name, kind in kinds.items():
+        if kind is IMAGES:
+            find_benchmark(name)
+    options = Options(fleet, tasks, None if data is None else Path(data), fwt, keep, deterministic)
+    if GAMES not in kinds.values() and wanted.games is not None:
+        raise ConfigError(f"{config}: games is for suites of games ({', '.join(ARENAS)}). Leave it out.")
+    if IMAGES not in kinds.values():
+        options.check_for_games(names)
+    mine = _shared_out(wanted, kinds.values())
     check_space(space)
-    for name in names:
-        space.pull(name, RESULT)
-    plans = {
-        name: plan(
-            name,
-            wanted.methods,
-            wanted.seeds,
-            tasks=tasks,
-            overrides=wanted.settings,
-            device="cpu",  # of the plan alone: every worker has its own
-            data=data,
-            out=space.local,
-            fwt=fwt,
-            fleet=fleet,
-            keep=keep,
-            deterministic=deterministic,
-        )
-        for name in names
-    }
+    _pull(space, names)
+    plans = {name: kind.plan(name, mine[kind], space.local, options) for name, kind in kinds.items()}
     with Leases(space).holding("plan"):
         fleets = _agree(space, plans, check_fleet(fleet), workers, tell)
     return Sweep(space, plans, tuple(fleets), files)
 
 
-def _agree(space: Space, plans: dict[str, Plan], most: int, workers: int, tell: Callable[[str], None]) -> list[Fleet]:
+def _shared_out(wanted: Asked, kinds: Iterable[Kind]) -> dict[Kind, Asked]:
+    """What is asked of each kind: of the settings, those that one of its methods has."""
+    known = {kind: {name for method in wanted.methods for name in kind.settings(method)} for kind in kinds}
+    anywhere = set().union(*known.values())
+    for name in wanted.settings:
+        if name not in anywhere:
+            raise unknown(f"setting of {' or '.join(wanted.methods)}", name, anywhere)
+    return {
+        kind: replace(wanted, settings={name: value for name, value in wanted.settings.items() if name in mine})
+        for kind, mine in known.items()
+    }
+
+
+def _pull(space: Space, names: Iterable[str]) -> None:
+    """The results of some benchmarks."""
+    for name in names:
+        space.pull(name, kind_of(name).results.FILE)
+
+
+def _agree(
+    space: Space, plans: dict[str, AnyPlan], most: int, workers: int, tell: Callable[[str], None]
+) -> list[Fleet]:
     """The fleets that are not finished, as the store's plan has them; where there is none, or another, a new plan."""
     identity, there = identity_of_plans(plans), Record.load(space)
     if there is not None and there.identity != identity:
         wait_until_unused(space, there, tell)
-        for name in space.names(FLEETS):
-            space.pull(f"{FLEETS}/{name}")
-            settle(space, f"{FLEETS}/{name}")
+        begun = [f"{FLEETS}/{name}" for name in space.names(FLEETS)]
+        for folder in begun:
+            space.pull(folder)
+            for one in plans.values():
+                for points in one.methods:
+                    check_states(space.local / folder, points)  # begun with another configuration: nothing is moved
+        for folder in begun:
+            settle(space, folder)
         space.remove(MARKS)
         there = None
     every = {Fleet.key(cell): cell for cell in all_cells(plans)}
@@ -128,22 +143,22 @@ def _agree(space: Space, plans: dict[str, Plan], most: int, workers: int, tell: 
     return unfinished
 
 
-def cut(cells: Sequence[Cell], most: int, workers: int) -> list[Fleet]:
+def cut(cells: Sequence[AnyCell], most: int, workers: int) -> list[Fleet]:
     """Fleets of at most `most` runs, and of fewer where workers would otherwise stand idle."""
     if workers > 1:
         most = min(most, max(1, -(-len(cells) // (SHARES * workers))))
     return [Fleet(piece.cells) for crew in crews(cells, []) for piece in pieces(crew, most)]
 
 
-def all_cells(plans: dict[str, Plan]) -> list[Cell]:
-    return [Cell(point, seed) for one, point in _points(plans) for seed in one.seeds]
+def all_cells(plans: dict[str, AnyPlan]) -> list[AnyCell]:
+    return [CellOf(point, seed) for one, point in _points(plans) for seed in one.seeds]
 
 
-def missing_cells(plans: dict[str, Plan]) -> list[Cell]:
-    return [cell for one, point in _points(plans) for cell in missing_of(one, point)]
+def missing_cells(plans: dict[str, AnyPlan]) -> list[AnyCell]:
+    return [cell for one, point in _points(plans) for cell in missing_of(one.out, [point], one.seeds)]
 
 
-def _points(plans: dict[str, Plan]) -> Iterator[tuple[Plan, Point]]:
+def _points(plans: dict[str, AnyPlan]) -> Iterator[tuple[AnyPlan, AnyPoint]]:
     for one in plans.values():
         for points in one.methods:
             for point in points:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from kenyon.errors import KenyonError
-from kenyon.experiments.results import Result
 from kenyon.experiments.store import files_below
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
+from kenyon.sweep.kinds import KINDS
 from kenyon.sweep.orders import Fleet, Outcome
-from kenyon.sweep.settling import RESULT
 from kenyon.sweep.space import Space
 
 ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is made anew
@@ -56,7 +55,8 @@ class Queue:
 def seen_in_store(space: Space) -> list[Seen]:
     """What the results that are here tell; those that cannot be read, or whose methods are not known, nothing."""
     seen: list[Seen] = []
-    for path in files_below(space.local, RESULT):
-        with suppress(KenyonError):
-            seen += seen_in(Result.load(path))
+    for kind in KINDS:
+        for path in files_below(space.local, kind.results.FILE):
+            with suppress(KenyonError):
+                seen += seen_in(kind.results.load(path), kind.configured)
     return seen

@@ -15,6 +15,7 @@ from kenyon.experiments.runner import Plan
 from kenyon.formats import Formats
 from kenyon.machine import MACHINE
 from kenyon.sweep.costs import Work
+from kenyon.sweep.kinds import AnyPlan
 from kenyon.sweep.leases import EXPIRY, Leases
 from kenyon.sweep.orders import Fleet, Key
 from kenyon.sweep.space import PLAN, Space
@@ -33,7 +34,7 @@ class Record:
     cells: list[list[Key]]
 
     @classmethod
-    def of(cls, identity: str, plans: Mapping[str, Plan], fleets: Sequence[Fleet]) -> Record:
+    def of(cls, identity: str, plans: Mapping[str, AnyPlan], fleets: Sequence[Fleet]) -> Record:
         methods = {point.config.method: None for plan in plans.values() for point in plan.points}
         runs = sum(len(points) * len(plan.seeds) for plan in plans.values() for points in plan.methods)
         return cls(
@@ -75,12 +76,13 @@ def _checksum(plan: Any) -> int:
     return zlib.crc32(json.dumps(plan).encode())
 
 
-def identity_of_plans(plans: Mapping[str, Plan]) -> str:
+def identity_of_plans(plans: Mapping[str, AnyPlan]) -> str:
     """Of what is asked for, whatever part of it is finished and however it is cut."""
     body: list[Any] = []
     for plan in plans.values():
         points = [[point.config.as_dict(), point.varied] for some in plan.methods for point in some]
-        body.append([points, plan.seeds, plan.keep_every, plan.deterministic])
+        of_images = [plan.keep_every, plan.deterministic] if isinstance(plan, Plan) else []
+        body.append([points, plan.seeds, *of_images])
     return hashlib.sha256(json.dumps(body).encode()).hexdigest()[:16]
 
 

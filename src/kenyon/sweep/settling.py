@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from kenyon.experiments.config import Config
-from kenyon.experiments.grid import Point
-from kenyon.experiments.results import Result
+from kenyon.experiments.grid import AnyPoint, PointOf
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.states import remove_finished
 from kenyon.experiments.store import PointFolder, method_folder
 from kenyon.files import sync_folder
+from kenyon.sweep.kinds import KINDS, Kind
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.space import Space
 
-RESULT = "result.json"
+FILES = tuple(kind.results.FILE for kind in KINDS)
 
 
 def name_of(space: Space, path: Path) -> str:
@@ -26,12 +27,13 @@ def name_of(space: Space, path: Path) -> str:
     return path.relative_to(space.local).as_posix()
 
 
-def pull_results(space: Space, points: Sequence[Point], start: str = RESULT) -> None:
+def pull_results(space: Space, points: Sequence[AnyPoint], start: str | None = None) -> None:
     """What the store has of some points of one method: their results, or files that start otherwise."""
-    space.pull(name_of(space, method_folder(space.local, points[0])), start)
+    first = points[0]
+    space.pull(name_of(space, method_folder(space.local, first)), start or first.config.kept.FILE)
 
 
-def results_lease(point: Point) -> str:
+def results_lease(point: AnyPoint) -> str:
     """What to hold while the results of a point's method are added to."""
     return f"results-{point.config.benchmark}-{point.config.method}"
 
@@ -39,11 +41,11 @@ def results_lease(point: Point) -> str:
 def settle(space: Space, folder: str) -> None:
     """Move everything from a fleet's folder to its place: weights, results, and states, if it has not finished."""
     own = space.local / folder
-    results = {path.parent: _load(path) for path in sorted(own.rglob(RESULT))}
+    results = {path.parent: _load(kind, path) for kind in KINDS for path in sorted(own.rglob(kind.results.FILE))}
     places = {here: PointFolder(space.local, point) for here, (point, _) in results.items()}
     if results:
         pull_results(space, [point for point, _ in results.values()])
-    for path in sorted(path for path in own.rglob("*") if path.is_file() and path.name != RESULT):
+    for path in sorted(path for path in own.rglob("*") if path.is_file() and path.name not in FILES):
         finished = places[path.parent].result() if path.parent in places else None
         if finished is None or not any(_belongs(path, run.seed) for run in finished.runs):
             _move(space, path, space.local / path.relative_to(own))
@@ -53,21 +55,20 @@ def settle(space: Space, folder: str) -> None:
             pull_results(space, points)
             for here, (_, result) in results.items():
                 for origin in result.fleets:
-                    mine = [run for run in result.runs if run.seed in origin.seeds]
-                    places[here].add(mine, origin, result.parameters)
+                    places[here].add(result.restricted(origin.seeds))
                 space.push(name_of(space, places[here].result_path))
     space.remove(folder)
 
 
-def remove_begun(space: Space, points: Sequence[Point]) -> None:
+def remove_begun(space: Space, points: Sequence[AnyPoint]) -> None:
     """States beside the results whose runs are all finished: of a `kenyon run`, or of an earlier plan."""
     for path in remove_finished(space.local, points):
         space.remove(name_of(space, path))
 
 
-def _load(path: Path) -> tuple[Point, Result]:
-    result = Result.load(path)
-    return Point(Config.from_dict(result.config), result.point), result
+def _load(kind: Kind, path: Path) -> tuple[AnyPoint, Kept[Any, Any]]:
+    result = kind.results.load(path)
+    return PointOf(kind.configured(result.config), result.point), result
 
 
 def _belongs(path: Path, seed: int) -> bool:

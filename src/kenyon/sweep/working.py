@@ -13,25 +13,25 @@ from pathlib import Path
 import torch
 
 from kenyon.errors import KenyonError
-from kenyon.experiments.benchmarks import find_benchmark, load_benchmark_file
-from kenyon.experiments.fleets import Room, crews
-from kenyon.experiments.grid import Cell
-from kenyon.experiments.progress import Progress, Silent
-from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.states import find_states, put_aside
+from kenyon.experiments.benchmarks import load_benchmark_file
+from kenyon.experiments.configured import Configured
+from kenyon.experiments.fleets import Room
+from kenyon.experiments.grid import AnyCell
+from kenyon.experiments.states import State, find_states
 from kenyon.experiments.store import PointFolder
-from kenyon.experiments.training import Crew, train_crew
-from kenyon.streams import Source
+from kenyon.experiments.training import CrewOf
+from kenyon.rl.loop import Agents
+from kenyon.rl.runner import GamesProgress, Silent
+from kenyon.sweep.kinds import kind_of
 from kenyon.sweep.leases import Lease, Leases
 from kenyon.sweep.orders import DONE, FAILED, STOPPED, TAKEN, Order, Outcome
 from kenyon.sweep.settling import pull_results, remove_begun, settle
 from kenyon.sweep.space import Space, open_space
 from kenyon.train import Interrupted, Trainer, choose_device
-from kenyon.train.determinism import deterministic
-from kenyon.train.state import StateError
+from kenyon.train.state import Position
 
 
-def work(order: Order, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
+def work(order: Order, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
     """Whatever goes wrong with a fleet is told as its outcome: the others go on."""
     try:
         for file in order.files:
@@ -40,7 +40,7 @@ def work(order: Order, *, progress: Progress | None = None, stop: Callable[[], b
         lease = Leases(space).claim(order.fleet.id, order.over)
         if lease is None:
             return Outcome(TAKEN)
-        with lease.beating(lambda: space.push(order.fleet.folder)), deterministic(order.deterministic):
+        with lease.beating(lambda: space.push(order.fleet.folder)):
             return _work(order, space, lease, progress or Silent(), stop)
     except KenyonError as error:
         return Outcome(FAILED, str(error))
@@ -48,39 +48,29 @@ def work(order: Order, *, progress: Progress | None = None, stop: Callable[[], b
         return Outcome(FAILED, f"{type(error).__name__}: {error}")
 
 
-def _work(order: Order, space: Space, lease: Lease, progress: Progress, stop: Callable[[], bool]) -> Outcome:
+def _work(order: Order, space: Space, lease: Lease, progress: GamesProgress, stop: Callable[[], bool]) -> Outcome:
     fleet, device = order.fleet, choose_device(order.device)
     room, own = Room(len(fleet.cells), device), space.local / fleet.folder
-    benchmark = fleet.cells[0].config.benchmark
     told = Told(lease, len(fleet.cells), progress)
     if (mark := Outcome.load(space, fleet.id)) is not None:
         return mark  # another was faster
-    every = order.keep_every and fleet.cells[0].config.method != REFERENCE
+    kind = kind_of(fleet.benchmark)
 
-    def train(crew: Crew) -> None:
-        train_crew(
-            crew,
-            _source(benchmark, order.data),
-            device=device,
-            out=own,
-            progress=told,
-            stop=lambda: stop() or lease.lost,
-            keep_every=every,
-        )
+    def train(crew: CrewOf[Configured]) -> None:
+        kind.train(crew, order, device=device, out=own, progress=told, stop=lambda: stop() or lease.lost)
+
+    def missing() -> list[AnyCell]:
+        finished = _finished(own, fleet.cells) | _finished(space.local, fleet.cells)
+        return [cell for cell in fleet.cells if (cell.point.label, cell.seed) not in finished]
+
+    def begun() -> list[State]:
+        return [*find_states(own, fleet.points), *find_states(space.local, fleet.points)]
 
     space.pull(fleet.folder)
     pull_results(space, fleet.points)
     pull_results(space, fleet.points, "state-")
     try:
-        while True:
-            begun = [*find_states(own, fleet.points), *find_states(space.local, fleet.points)]
-            finished = _finished(own, fleet.cells) | _finished(space.local, fleet.cells)
-            missing = [cell for cell in fleet.cells if (cell.point.label, cell.seed) not in finished]
-            try:
-                room.train(crews(missing, begun), own, train, told.fleet_split)
-                break
-            except StateError as problem:
-                put_aside(problem)  # one less each time: the state before it serves, or none
+        room.train_missing(missing, begun, own, train, told.fleet_split)
     except Interrupted:
         return Outcome(TAKEN if lease.lost else STOPPED)
     finally:
@@ -101,27 +91,38 @@ def _work(order: Order, space: Space, lease: Lease, progress: Progress, stop: Ca
 class Told:
     """Tells a lease how much of its fleet is done, and passes everything on."""
 
-    def __init__(self, lease: Lease, runs: int, inner: Progress) -> None:
+    def __init__(self, lease: Lease, runs: int, inner: GamesProgress) -> None:
         self.lease, self.runs, self.inner = lease, runs, inner
         self.seconds = 0.0
-        self.before, self.now, self.total = 0, 0, 1  # runs that are finished, runs at work, epochs of these
+        self.before, self.now, self.total = (
+            0,
+            0,
+            1,
+        )  # runs that are finished, runs at work, epochs or updates of these
 
-    def fleet_starts(self, cells: Sequence[Cell], done: int, total: int) -> None:
+    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.now, self.total = len(cells), total
         self.inner.fleet_starts(cells, done, total)
 
     def epoch_done(self, trainer: Trainer) -> None:
-        at = trainer.position
-        part = (at.phase * trainer.training.epochs + at.epoch) / self.total
-        self.lease.share = (self.before + self.now * min(part, 1.0)) / self.runs
+        self._stands(trainer.position, trainer.training.epochs)
         self.inner.epoch_done(trainer)
+
+    def update_done(self, agents: Agents) -> None:
+        self._stands(agents.position, agents.ppo.updates)
+        self.inner.update_done(agents)
+
+    def _stands(self, at: Position, each: int) -> None:
+        """`each`: epochs or updates of a phase."""
+        part = min((at.phase * each + at.epoch) / self.total, 1.0)
+        self.lease.share = (self.before + self.now * part) / self.runs
 
     def fleet_ends(self, seconds: float) -> None:
         self.before += self.now
         self.seconds += seconds
         self.inner.fleet_ends(seconds)
 
-    def fleet_split(self, cells: Sequence[Cell], most: int) -> None:
+    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
         self.inner.fleet_split(cells, most)
 
 
@@ -136,13 +137,7 @@ def _load(file: str) -> str:
     return load_benchmark_file(Path(file))
 
 
-@lru_cache(maxsize=1)
-def _source(benchmark: str, data: Path | None) -> Source:
-    """The images of one benchmark stay in memory from fleet to fleet."""
-    return find_benchmark(benchmark).source.load(data)
-
-
-def _finished(out: Path, cells: Sequence[Cell]) -> set[tuple[str, int]]:
+def _finished(out: Path, cells: Sequence[AnyCell]) -> set[tuple[str, int]]:
     """By label and seed."""
     results = {cell.point.name: PointFolder(out, cell.point).result() for cell in cells}
     return {(result.label, run.seed) for result in results.values() if result for run in result.runs}

@@ -197,8 +197,8 @@ def sweep(
     experiment: Annotated[
         Path | None,
         typer.Argument(
-            help="A TOML file with benchmark, method, seeds and settings, as for `kenyon run --config`. Benchmarks "
-            "and methods may be lists; lists of values make a grid.",
+            help="A TOML file with benchmark, method, seeds and settings, as for `kenyon run --config`, and games "
+            "where a benchmark is a suite of them. Benchmarks and methods may be lists; lists of values make a grid.",
         ),
     ] = None,
     workers: Annotated[

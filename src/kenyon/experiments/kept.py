@@ -1,0 +1,108 @@
+"""What is kept of runs, whatever they learned: the part that results of images and scores of games have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from kenyon.experiments.labels import point_label
+from kenyon.files import write_atomically
+
+
+class OneRun(Protocol):
+    """One seed."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether its loss stayed finite."""
+        ...
+
+
+@dataclass(frozen=True)
+class FleetOrigin:
+    """Where some of the runs come from."""
+
+    seeds: list[int]
+    seconds: float  # all of them together; their share when runs of other points trained beside them
+    device: str
+    precision: str
+    versions: dict[str, str]
+    finished: str  # date and time, UTC
+    together: int | None = None  # how many runs trained together, where some were of other points
+    deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
+
+
+R = TypeVar("R", bound=OneRun)
+F = TypeVar("F", bound=FleetOrigin)
+
+
+@dataclass(frozen=True)
+class Kept(Generic[R, F]):
+    """The runs of one configuration."""
+
+    FILE: ClassVar[str]  # what it is called on disk
+
+    config: dict[str, Any]
+    parameters: int  # of one run, heads included
+    runs: list[R]
+    fleets: list[F]
+    # Of a point of a grid: its values of the settings that vary.
+    point: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+    @property
+    def label(self) -> str:
+        """The method, and of a point of a grid its values: `ewc[lambda_sp=1000]`."""
+        return point_label(self.method, self.point)
+
+    @property
+    def method(self) -> str:
+        return str(self.config["method"])
+
+    @property
+    def benchmark(self) -> str:
+        return str(self.config["benchmark"])
+
+    @property
+    def complete_runs(self) -> list[R]:
+        """Those whose loss stayed finite."""
+        return [run for run in self.runs if run.complete]
+
+    @property
+    def seconds(self) -> float:
+        """Training time of all runs together."""
+        return sum(fleet.seconds for fleet in self.fleets)
+
+    def restricted(self, seeds: Sequence[int]) -> Self:
+        """Only the runs of these seeds."""
+        return replace(
+            self,
+            runs=[run for run in self.runs if run.seed in seeds],
+            fleets=[fleet for fleet in self.fleets if set(fleet.seeds) & set(seeds)],
+        )
+
+    def with_more(self, other: Self) -> Self:
+        """Together with the runs of another. What is here stays: finished is finished."""
+        there = {run.seed for run in self.runs}
+        new = [run for run in other.runs if run.seed not in there]
+        if not new:
+            return self
+        runs = sorted([*self.runs, *new], key=lambda run: run.seed)
+        return replace(self, runs=runs, fleets=[*self.fleets, *other.fleets])
+
+    def to_json(self) -> str:
+        """The text of its file."""
+        raise NotImplementedError
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        write_atomically(path, (self.to_json() + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read its file, and check its form."""
+        raise NotImplementedError
