@@ -163,6 +163,11 @@ def train_kenyon(config: GamesConfig, seeds: Sequence[int], device: torch.device
     return [row[0] for row in at.records[-1]["scores"]], agents.spent["collect"] + agents.spent["learn"]
 
 
+def _without_out(words: Sequence[str]) -> list[str]:
+    """Where the result lies decides nothing of it."""
+    return [w for w, before in zip(words, ["", *words], strict=False) if "--out" not in (w, before)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="PPO by Stable-Baselines3 beside PPO by Kenyon.")
     parser.add_argument("--suite", default="rl-mini")
@@ -210,7 +215,7 @@ def main() -> None:
 
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
     result = {
-        "command": "rl_sb3.py " + " ".join(sys.argv[1:]),
+        "command": " ".join(["rl_sb3.py", *_without_out(sys.argv[1:])]),
         "config": config.as_dict(),
         "device": name,
         "versions": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from kenyon.experiments.results import Result
 from kenyon.sweep import Sweep, carry_out, collect, open_space, plan_sweep
 from kenyon.sweep.here import Here
+from kenyon.sweep.leases import Leases
 from tests.cli.conftest import kenyon  # noqa: F401
 
 EXPERIMENT = """
@@ -51,3 +54,17 @@ def sweeping(planned: Callable[..., Sweep]) -> Sweeping:
         return collect(sweep)
 
     return sweeping
+
+
+def killing_once(sweep: Sweep) -> tuple[Callable[[], None], list[int]]:
+    """For `carry_out` to call: kills the first process that is at work on a fleet, and notes which it was."""
+    looking, killed = Leases(sweep.space), list[int]()
+
+    def kill() -> None:
+        for what, holder in looking.held().items():
+            if not killed and holder is not None and what in {fleet.id for fleet in sweep.fleets}:
+                killed.append(holder.process)
+                os.kill(holder.process, signal.SIGKILL)
+
+    sweep.space.pause = 0.05
+    return kill, killed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.sweep import Unfinished, carry_out, collect, open_space, plan_sweep, working
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
 from kenyon.sweep.here import Here
-from kenyon.sweep.leases import Leases
 from kenyon.sweep.processes import Processes
 from kenyon.sweep.queue import seen_in_store
 from kenyon.sweep.space import FLEETS
@@ -30,6 +28,7 @@ from kenyon.train import Interrupted
 from tests.cli.conftest import Said
 from tests.experiments.small import stop_after, weights
 from tests.rl.conftest import offered
+from tests.sweep.conftest import killing_once
 from tests.sweep.test_sweep import clean
 
 FILE = """
@@ -196,15 +195,7 @@ def test_a_process_that_is_killed(file: Path, tmp_path: Path) -> None:
     """SIGKILL, once it plays: another process goes on, and the numbers stay."""
     file.write_text(MINI)
     sweep, place = plan_sweep(file, open_space(str(tmp_path / "out"))), Processes(1, "cpu")
-    looking, killed = Leases(sweep.space), []
-
-    def kill() -> None:
-        for what, holder in looking.held().items():
-            if not killed and holder is not None and what in {fleet.id for fleet in sweep.fleets}:
-                killed.append(holder.process)
-                os.kill(holder.process, signal.SIGKILL)
-
-    sweep.space.pause = 0.05
+    kill, killed = killing_once(sweep)
     carry_out(sweep, place, watch=kill)
     games: dict[str, Any] = {"games": ["catch", "dodge"], "device": "cpu", "importance_rollouts": 1}
     usual = play("rl-mini", "ewc", 2, out=tmp_path / "run", **games, **SHORT)

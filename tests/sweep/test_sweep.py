@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -30,7 +29,7 @@ from kenyon.sweep.space import FLEETS, HOME, LEASES
 from kenyon.train import Interrupted, Trainer
 from tests.experiments.small import Counter, all_numbers, stop_after, weights
 from tests.experiments.test_fleets import full_device
-from tests.sweep.conftest import SETTINGS, Sweeping
+from tests.sweep.conftest import SETTINGS, Sweeping, killing_once
 
 Planned = Callable[..., Sweep]
 Whole = tuple[dict[str, str], dict[str, bytes]]
@@ -285,18 +284,10 @@ def test_a_fleet_that_kills_its_workers_is_left_out(planned: Planned) -> None:
 def test_a_process_that_is_killed(planned: Planned, tmp_path: Path, whole: Whole) -> None:
     """SIGKILL, once it is at work: another process takes its fleet, and the numbers stay."""
     sweep, place = planned(fleet=4), Processes(1, "cpu")
-    looking, killed = Leases(sweep.space), []
-
-    def kill() -> None:
-        for what, holder in looking.held().items():
-            if not killed and holder is not None and what in {fleet.id for fleet in sweep.fleets}:
-                killed.append(holder.process)
-                os.kill(holder.process, signal.SIGKILL)
-
-    sweep.space.pause = 0.05
+    kill, killed = killing_once(sweep)
     carry_out(sweep, place, watch=kill)
     assert all_numbers(collect(sweep)["digits"]) == whole[0] and weights(tmp_path / "out") == whole[1]
-    assert killed != [os.getpid()] and clean(tmp_path / "out")
+    assert killed and killed != [os.getpid()] and clean(tmp_path / "out")
 
 
 def test_a_damaged_plan_is_named(planned: Planned, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,7 +43,7 @@ F = TypeVar("F", bound=FleetOrigin)
 
 
 @dataclass(frozen=True)
-class Kept(Generic[R, F]):
+class Kept(ABC, Generic[R, F]):
     """The runs of one configuration."""
 
     FILE: ClassVar[str]  # what it is called on disk
@@ -94,15 +95,15 @@ class Kept(Generic[R, F]):
         runs = sorted([*self.runs, *new], key=lambda run: run.seed)
         return replace(self, runs=runs, fleets=[*self.fleets, *other.fleets])
 
+    @abstractmethod
     def to_json(self) -> str:
         """The text of its file."""
-        raise NotImplementedError
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
         write_atomically(path, (self.to_json() + "\n").encode())
 
     @classmethod
+    @abstractmethod
     def load(cls, path: Path) -> Self:
         """Read its file, and check its form."""
-        raise NotImplementedError

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -24,7 +24,7 @@ from kenyon.experiments.progress import Progress, Silent
 from kenyon.experiments.results import Result
 from kenyon.experiments.states import check_states, find_states, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
-from kenyon.experiments.training import Crew, train_crew
+from kenyon.experiments.training import Crew, CrewOf, train_crew
 from kenyon.logs import check_log
 from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
@@ -32,6 +32,8 @@ from kenyon.train.determinism import deterministic as deterministically
 
 REFERENCE = "random-init"  # what forward transfer is measured against
 KEPT = ("last", "every")  # weights: those of the end, or also those after every task
+
+K = TypeVar("K", bound=Kept[Any, Any])
 
 
 @dataclass(frozen=True)
@@ -193,14 +195,32 @@ def _execute(
         every = plan.keep_every and crew.cells[0].config.method != REFERENCE
         train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
 
-    results: dict[str, Result] = {}
-    for points in plan.methods:
-        missing, begun = partial(missing_of, plan.out, points, plan.seeds), partial(find_states, plan.out, points)
-        room.train_missing(missing, begun, plan.out, train, told.fleet_split)
-        remove_finished(plan.out, points)
-        results |= gather(plan, points)
+    def gathered(points: Sequence[Point]) -> dict[str, Result]:
+        return gather(plan, points)
+
+    return train_points(plan.methods, plan.seeds, plan.out, room, train, gathered, told)
+
+
+def train_points(
+    methods: Sequence[Sequence[PointOf[C]]],
+    seeds: Sequence[int],
+    out: Path,
+    room: Room,
+    train: Callable[[CrewOf[C]], None],
+    gathered: Callable[[Sequence[PointOf[C]]], dict[str, K]],
+    told: Progress,
+) -> dict[str, K]:
+    """Train what is missing, method after method, whatever is learned, and return what is there, by label. Runs that
+    the device has no room for are named by Incomplete in the end.
+    """
+    results: dict[str, K] = {}
+    for points in methods:
+        missing, begun = partial(missing_of, out, points, seeds), partial(find_states, out, points)
+        room.train_missing(missing, begun, out, train, told.fleet_split)
+        remove_finished(out, points)
+        results |= gathered(points)
     if room.without:
-        raise Incomplete(room.why(), room.without, plan.out, results)
+        raise Incomplete(room.why(), room.without, out, results)
     return results
 
 

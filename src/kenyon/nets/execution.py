@@ -37,17 +37,20 @@ __all__ = [
 ]
 
 
-class Execution(Protocol):
+class Capturable(Protocol):
+    """Tells whether a CUDA graph may hold it."""
+
+    @property
+    def capturable(self) -> bool: ...
+
+    def refuse_capture(self) -> bool:
+        """A capture failed. True: from now on it is not capturable, and runs as it is; False: that is an error."""
+
+
+class Execution(Capturable, Protocol):
     threads: bool  # whether a CPU may compute several runs at the same time
     input_channels: int | None  # images should come with this many channels, the last ones empty; None: as they are
     frame: Frame | None  # into which images that are read in place should be laid
-
-    @property
-    def capturable(self) -> bool:
-        """Whether a CUDA graph may hold it."""
-
-    def refuse_capture(self) -> bool:
-        """A capture failed. True: from now on it is not capturable; False: that is an error."""
 
     def noise_size(self, batch: int) -> int:
         """How many random bytes one run needs for one batch."""

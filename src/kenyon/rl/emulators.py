@@ -93,31 +93,27 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Board:
-    """The memory that all see: what every copy is told, and what it shows and gives."""
+# What every copy is told, and what it shows and gives.
+COPY = np.dtype(
+    [
+        ("seeds", np.int64),
+        ("actions", np.int64),
+        ("rewards", np.float64),
+        ("lives", np.int64),
+        ("terminated", np.bool_),
+        ("truncated", np.bool_),
+        ("observations", np.uint8, (4, 84, 84)),
+    ],
+    align=True,
+)
 
-    def __init__(self, copies: int, file: int) -> None:
-        fields: dict[str, tuple[Any, tuple[int, ...]]] = {
-            "seeds": (np.int64, ()),
-            "actions": (np.int64, ()),
-            "rewards": (np.float64, ()),
-            "lives": (np.int64, ()),
-            "terminated": (np.bool_, ()),
-            "truncated": (np.bool_, ()),
-            "observations": (np.uint8, (4, 84, 84)),
-        }
-        sizes = [copies * int(np.prod(shape)) * np.dtype(kind).itemsize for kind, shape in fields.values()]
-        ends = np.cumsum([0, *(-(-size // 64) * 64 for size in sizes)])
-        if os.fstat(file).st_size < ends[-1]:
-            os.ftruncate(file, int(ends[-1]))
-        self.memory = mmap.mmap(file, int(ends[-1]))
-        self.parts = {
-            name: np.frombuffer(self.memory, kind, copies * int(np.prod(shape)), int(start)).reshape(copies, *shape)
-            for (name, (kind, shape)), start in zip(fields.items(), ends, strict=False)
-        }
 
-    def __getattr__(self, name: str) -> npt.NDArray[Any]:
-        return self.parts[name]
+def board(copies: int, file: int) -> npt.NDArray[np.void]:
+    """The memory of a file that all see, as records (N,)."""
+    size = copies * COPY.itemsize
+    if os.fstat(file).st_size < size:
+        os.ftruncate(file, size)
+    return np.frombuffer(mmap.mmap(file, size), COPY)
 
 
 class Shared:
@@ -131,7 +127,7 @@ class Shared:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.links: list[Connection] = []
         with tempfile.TemporaryFile(dir=fast) as file:
-            self.board = Board(copies, file.fileno())
+            self.board = board(copies, file.fileno())
             for begin, end in pairwise(ends):
                 here, there = Pipe()
                 order = {"rom": rom, "copies": copies, "begin": begin, "end": end, "sticky": sticky}
@@ -149,16 +145,15 @@ class Shared:
         self.single_action_space = Discrete(actions[0])
 
     def reset(self, *, seed: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-        self.board.seeds[:] = seed
+        self.board["seeds"] = seed
         self._all(RESET)
-        return self.board.observations.copy(), {"lives": self.board.lives.copy()}
+        return self.board["observations"].copy(), {"lives": self.board["lives"].copy()}
 
     def step(self, actions: npt.NDArray[np.int64]) -> tuple[Any, ...]:
-        board = self.board
-        board.actions[:] = actions
+        self.board["actions"] = actions
         self._all(STEP)
-        given = (board.observations, board.rewards, board.terminated, board.truncated)
-        return *(part.copy() for part in given), {"lives": board.lives.copy()}
+        given = ("observations", "rewards", "terminated", "truncated")
+        return *(self.board[name].copy() for name in given), {"lives": self.board["lives"].copy()}
 
     def close(self) -> None:
         for link in self.links:
@@ -207,9 +202,8 @@ def main(order: Mapping[str, Any]) -> None:
 
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal or scheduler tells all; who asked for the games decides
         signal.signal(stop, signal.SIG_IGN)
-    link, mine = Connection(order["link"]), slice(order["begin"], order["end"])
-    board = Board(order["copies"], order["file"])
-    games = vector(order["rom"], order["end"] - order["begin"], order["sticky"], 1)
+    link, mine = Connection(order["link"]), board(order["copies"], order["file"])[order["begin"] : order["end"]]
+    games = vector(order["rom"], len(mine), order["sticky"], 1)
     link.send_bytes(str(games.single_action_space.n).encode())
     while True:
         try:
@@ -217,13 +211,13 @@ def main(order: Mapping[str, Any]) -> None:
         except (EOFError, OSError):
             return  # nobody is there any more
         if told == RESET:
-            observations, info = games.reset(seed=board.seeds[mine].copy())
+            observations, info = games.reset(seed=mine["seeds"].copy())
         elif told == STEP:
-            observations, rewards, terminated, truncated, info = games.step(board.actions[mine].copy())
-            board.rewards[mine], board.terminated[mine], board.truncated[mine] = rewards, terminated, truncated
+            observations, rewards, terminated, truncated, info = games.step(mine["actions"].copy())
+            mine["rewards"], mine["terminated"], mine["truncated"] = rewards, terminated, truncated
         else:
             return
-        board.observations[mine], board.lives[mine] = observations, info["lives"]
+        mine["observations"], mine["lives"] = observations, info["lives"]
         link.send_bytes(DONE)
 
 

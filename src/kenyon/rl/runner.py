@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,11 +17,10 @@ from kenyon.experiments.fleets import MOST, Room
 from kenyon.experiments.grid import PointOf, check_size, combined
 from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.keeping import Keeper
-from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.progress import Silent as SilentOfImages
-from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, missing_of
-from kenyon.experiments.states import State, find_states, identity_of, remove_finished, state_path
+from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, train_points
+from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
 from kenyon.rl.arenas import find_arena
@@ -110,15 +108,10 @@ def execute_games(
     def train(crew: GameCrew) -> None:
         train_games(crew, device=plan.device, out=plan.out, progress=told, stop=stop)
 
-    results: dict[str, GameResult] = {}
-    for points in plan.methods:
-        missing, begun = partial(missing_of, plan.out, points, plan.seeds), partial(find_states, plan.out, points)
-        room.train_missing(missing, begun, plan.out, train, told.fleet_split)
-        remove_finished(plan.out, points)
-        results |= gather_scores(plan, points)
-    if room.without:
-        raise Incomplete(room.why(), room.without, plan.out, results)
-    return results
+    def gathered(points: Sequence[GamePoint]) -> dict[str, GameResult]:
+        return gather_scores(plan, points)
+
+    return train_points(plan.methods, plan.seeds, plan.out, room, train, gathered, told)
 
 
 def gather_scores(plan: GamesPlan, points: Sequence[GamePoint]) -> dict[str, GameResult]:

@@ -11,8 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
-
 from kenyon.errors import ConfigError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, settings
@@ -27,7 +25,7 @@ from kenyon.rl.arenas import ARENAS
 from kenyon.rl.config import GamesConfig
 from kenyon.rl.config import settings as settings_of_games
 from kenyon.rl.results import GameResult
-from kenyon.rl.runner import GameCrew, GamesProgress, gather_scores, plan_games, train_games
+from kenyon.rl.runner import GameCrew, gather_scores, plan_games, train_games
 from kenyon.streams import Source
 from kenyon.sweep.orders import Order
 from kenyon.train.determinism import deterministic
@@ -85,7 +83,7 @@ class Kind:
     settings: Callable[[str], Sequence[str]]  # of a method
     plan: Callable[[str, Asked, Path, Options], AnyPlan]  # (benchmark, what is asked, folder of results, options)
     gather: Callable[..., Mapping[str, Kept[Any, Any]]]  # (plan, points of one method): what is there, by label
-    train: Callable[..., None]  # (crew, order), and how it is watched
+    train: Callable[..., None]  # (crew, order), and by name: device, out, progress, stop
 
 
 def kind_of(benchmark: str) -> Kind:
@@ -122,32 +120,15 @@ def _plan_games(suite: str, wanted: Asked, out: Path, options: Options) -> AnyPl
     )
 
 
-def _train_images(
-    crew: Crew, order: Order, *, device: torch.device, out: Path, progress: GamesProgress, stop: Callable[[], bool]
-) -> None:
+def _train_images(crew: Crew, order: Order, **watched: Any) -> None:
     config = crew.cells[0].config
+    every, source = order.keep_every and config.method != REFERENCE, _source(config.benchmark, order.data)
     with deterministic(order.deterministic):
-        train_crew(
-            crew,
-            _source(config.benchmark, order.data),
-            device=device,
-            out=out,
-            progress=progress,
-            stop=stop,
-            keep_every=order.keep_every and config.method != REFERENCE,
-        )
+        train_crew(crew, source, keep_every=every, **watched)
 
 
-def _train_games(
-    crew: GameCrew,
-    order: Order,
-    *,
-    device: torch.device,
-    out: Path,
-    progress: GamesProgress,
-    stop: Callable[[], bool],
-) -> None:
-    train_games(crew, device=device, out=out, progress=progress, stop=stop)
+def _train_games(crew: GameCrew, order: Order, **watched: Any) -> None:
+    train_games(crew, **watched)
 
 
 @lru_cache(maxsize=1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Protocol
 
 import torch
 
 from kenyon.errors import ConfigError
+from kenyon.nets.execution import Capturable
 from kenyon.threads import cpu_threads, in_streams, side_by_side
 
 
@@ -62,16 +62,6 @@ class Lanes:
             in_streams(work, runs, self.streams)
 
 
-class Execution(Protocol):
-    """What a piece of work computes with, asked whether a CUDA graph may hold it."""
-
-    @property
-    def capturable(self) -> bool: ...
-
-    def refuse_capture(self) -> bool:
-        """A capture failed. True: from now on it is not capturable, and the work runs as it is."""
-
-
 class Captured:
     """A piece of work without arguments that is repeated many times over tensors that stay in place.
 
@@ -80,7 +70,7 @@ class Captured:
     captured, every call runs as it is.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device, execution: Execution) -> None:
+    def __init__(self, work: Callable[[], None], device: torch.device, execution: Capturable) -> None:
         self.work, self.execution = work, execution
         self.on_gpu = device.type == "cuda"
         self.calls = 0
