@@ -75,7 +75,13 @@ def _grid(scale: Scale, benchmark: str, method: str) -> dict[tuple[float, float]
     """Settings by (strength, decay), both times the chosen ones."""
     chosen = find_benchmark(benchmark).hyperparameters[method]
     sp, af = float(chosen["lambda_sp"]), float(chosen["lambda_af"])
-    return {(s, a): {"lambda_sp": sp * s, "lambda_af": af * a} for s, a in product(STRENGTHS, DECAYS)}
+    places = product(STRENGTHS, DECAYS)
+    return {(s, a): {"lambda_sp": _rounded(sp * s), "lambda_af": _rounded(af * a)} for s, a in places}
+
+
+def _rounded(strength: float) -> float:
+    """As it is written: 1e-05 and not 9.999999999999999e-06, which would name a folder of its own."""
+    return float(f"{strength:.6g}")
 
 
 def _cell(s: float, a: float) -> str:
