@@ -10,9 +10,11 @@ import json
 import platform
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +26,7 @@ from kenyon.metrics import Summary
 from kenyon.streams import find_source
 
 METHODS = {"finetune": 1, "ewc": 1, "caf-ewc": 5}  # and how many learners
+J, T = TypeVar("J"), TypeVar("T")
 Task = tuple[str, tuple[Any, Any], tuple[Any, Any]]  # name, (X, y) to learn from, (X, y) to test on
 
 
@@ -33,6 +36,7 @@ def options(**defaults: Any) -> argparse.Namespace:
     for name in ("tasks", "per-class", "epochs", "seeds", "width"):
         parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--jobs", type=int, default=1, help="how many processes train at the same time")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
     return parser.parse_args()
@@ -69,42 +73,73 @@ def compare(
     args: argparse.Namespace,
     *,
     ordered: bool = False,
+    strengths: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> None:
     """Learn all tasks by every method and seed, and print average accuracies: mean and standard error over seeds.
 
     `backbone` builds a network of a width: `--width` is that of a single learner.
-    Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. Settings are the estimator's.
+    Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. `strengths`: lambda_sp of a
+    method, where it is not the estimator's. Settings are the estimator's.
     """
-    rows = []
-    for method, learners in METHODS.items():
-        narrow, begun, found = _narrow(backbone, args.width, learners), time.perf_counter(), []
-        for seed in range(args.seeds):
-            order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
-            learner = ContinualLearner(
-                lambda narrow=narrow: backbone(narrow),
-                method,
-                epochs=args.epochs,
-                seed=seed,
-                device=args.device,
-                **settings,
-            )
-            for number in order:
-                name, learn, test = tasks[number]
-                learner.fit(*learn, task=name, test=test)
-            found.append([np.mean(learner.accuracy_matrix(reading)[-1]) for reading in ("named", "inferred")])
-        named, inferred = (Summary.of(column) for column in zip(*found, strict=True))
-        row = {"method": method, "learners": learners, "width": narrow, "parameters": _size(learner)}
-        row |= {"named": named.runs, "inferred": inferred.runs, "seconds": time.perf_counter() - begun}
-        rows.append(row)
-        line = f"{method:9} {row['parameters']:>10,} parameters   {named.text(1):>12} %"
-        if settings.get("heads") != "shared":
-            line += f"   {inferred.text(1):>12} % with the task inferred"
-        print(f"{line}   {row['seconds']:.1f} s", flush=True)
+    widths = {method: _narrow(backbone, args.width, learners) for method, learners in METHODS.items()}
+
+    def learned(job: tuple[str, int]) -> dict[str, Any]:
+        method, seed = job
+        begun, width = time.perf_counter(), widths[method]
+        order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
+        own = {"lambda_sp": strengths[method]} if strengths and method in strengths else {}
+        learner = ContinualLearner(
+            lambda: backbone(width), method, epochs=args.epochs, seed=seed, device=args.device, **own, **settings
+        )
+        for number in order:
+            name, learn, test = tasks[number]
+            learner.fit(*learn, task=name, test=test)
+        named, inferred = (float(np.mean(learner.accuracy_matrix(reading)[-1])) for reading in ("named", "inferred"))
+        learnt = float(np.mean(np.diag(learner.accuracy_matrix())))
+        found = {"named": named, "inferred": inferred, "at once": learnt, "parameters": learner.knowledge_.net.parameter_count}
+        return found | {"seconds": time.perf_counter() - begun}
+
+    rows: list[dict[str, Any]] = []
+    jobs = [(method, seed) for method in METHODS for seed in range(args.seeds)]
+    for (method, _), found in zip(jobs, _each(learned, jobs, args.jobs), strict=True):
+        if not rows or rows[-1]["method"] != method:
+            rows.append({"method": method, "learners": METHODS[method], "width": widths[method]})
+        row = rows[-1]
+        row["parameters"] = found.pop("parameters")
+        for name, value in found.items():
+            row.setdefault(name, []).append(value)
+        if len(row["named"]) == args.seeds:
+            _print(row, shared=settings.get("heads") == "shared")
     if args.json:
         shown = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
         origin = {"kenyon": kenyon.__version__, "torch": torch.__version__, "platform": platform.platform()}
-        args.json.write_text(json.dumps({"options": shown, "versions": origin, "rows": rows}, indent=1) + "\n")
+        settings |= {"lambda_sp": strengths} if strengths else {}
+        whole = {"options": shown, "settings": settings, "versions": origin, "rows": rows}
+        args.json.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def _print(row: dict[str, Any], *, shared: bool) -> None:
+    named, inferred = Summary.of(row["named"]), Summary.of(row["inferred"])
+    line = f"{row['method']:9} {row['parameters']:>10,} parameters   {named.text(1):>12} %"
+    line += "" if shared else f"   {inferred.text(1):>12} % with the task inferred"
+    print(f"{line}   {sum(row['seconds']):.1f} s", flush=True)
+
+
+def _each(work: Callable[[J], T], jobs: Sequence[J], processes: int) -> Iterator[T]:
+    """Results in the order of the jobs. Processes are forked before any of them has met a GPU: a closure and the data
+    go along, and several share the device."""
+    if processes == 1:
+        yield from map(work, jobs)
+        return
+    global _work  # what is forked finds it here; a closure cannot be sent
+    _work = work
+    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
+        yield from pool.map(_forked, jobs)
+
+
+def _forked(job: Any) -> Any:
+    return _work(job)
 
 
 def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> int:
@@ -116,7 +151,3 @@ def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> 
     budget = parameters(width)
     wide = bisect_left(range(1, width), budget, key=lambda w: learners * parameters(w)) + 1  # the first not too small
     return min(range(max(1, wide - 1), wide + 1), key=lambda w: abs(learners * parameters(w) - budget))
-
-
-def _size(learner: ContinualLearner) -> int:
-    return learner.knowledge_.net.parameter_count
