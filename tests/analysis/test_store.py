@@ -72,6 +72,22 @@ def test_what_is_there_is_not_measured_again(out: Path) -> None:
     assert measured("flatness", folder).measured == 2
 
 
+def test_what_was_measured_outlives_the_weights(out: Path) -> None:
+    folder = out / "ewc"
+    before = measured("flatness", folder).runs
+    for path in folder.glob("weights-*.safetensors"):
+        path.unlink()
+    again = measured("flatness", folder)
+    assert again.measured == 0 and again.runs == before
+    with pytest.raises(ResultsError, match="weights of seed 0 were not kept"):
+        measured("flatness", folder, replace(QUICK["flatness"], seed=3))
+    result = Result.load(folder / "result.json")
+    runs = [replace(run, accuracy=[[a / 2 for a in row] for row in run.accuracy]) for run in result.runs]
+    other = replace(result, runs=runs)  # other numbers: another run, of which nothing is known
+    with pytest.raises(ResultsError, match="were not kept"):
+        analyse(ANALYSES["flatness"], QUICK["flatness"], folder, other, digits, torch.device("cpu"))
+
+
 def test_change_is_measured_again_when_more_weights_are_there(out: Path) -> None:
     path = out / "ewc" / "weights-0-after-1.safetensors"
     path.rename(out / "kept")

@@ -1,7 +1,8 @@
 """Analyses beside the results they are of: METHOD/analysis/NAME.json, with their origin, measured once.
 
-What is there is kept as long as configuration, settings and weights are the same; runs that came later are added.
-Several results of a benchmark are also drawn side by side, in BENCHMARK/analysis/NAME.json.
+What is there is kept as long as configuration, settings and weights are the same (or the weights gone, and the run's
+numbers the same); runs that came later are added. Several results of a benchmark are also drawn side by side, in
+BENCHMARK/analysis/NAME.json.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kenyon.experiments.config import Config
 from kenyon.experiments.harvest import origin_here
 from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, compact, plain
-from kenyon.experiments.store import settled
+from kenyon.experiments.store import settled, weights_path
 from kenyon.files import write_atomically
 from kenyon.metrics import Summary
 from kenyon.nets import Net
@@ -65,14 +66,17 @@ def analyse(
     net: Net | None = None
     for one in complete:
         case = Case(folder, result, one, source, device)  # goes with its model when the next one comes
-        basis = _basis(analysis, case)
+        numbers_of_run, basis = _digest(case), _basis(analysis, case)
         run = known.get(one.seed)
-        if run is None or run["basis"] != basis:
+        # Weights that were removed after they were measured are not needed again.
+        fits = run is not None and (run["basis"] == basis if basis else run.get("run") == numbers_of_run)
+        if run is None or not fits:
             if analysis.weights:
                 told(f"{result.label}: {analysis.name}, seed {one.seed}")
             started = time.perf_counter()
             values = numbers(analysis.measure(case, settings))
-            run = {"seed": one.seed, "basis": basis, "seconds": round(time.perf_counter() - started, 3), **values}
+            seconds = round(time.perf_counter() - started, 3)
+            run = {"seed": one.seed, "basis": basis, "run": numbers_of_run, "seconds": seconds, **values}
             measured.append(run)
             net = case.model.net if analysis.weights else None
         runs.append(run)
@@ -123,12 +127,26 @@ def config_digest(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _basis(analysis: Analysis, case: Case) -> str:
-    """A digest of what is measured: the run's weights, those of every task where they are there, or its numbers."""
-    digest = hashlib.sha256(json.dumps(plain(asdict(case.run)), sort_keys=True).encode())
+def _digest(case: Case) -> str:
+    """Of a run's numbers."""
+    return hashlib.sha256(_numbers(case)).hexdigest()[:16]
+
+
+def _numbers(case: Case) -> bytes:
+    return json.dumps(plain(asdict(case.run)), sort_keys=True).encode()
+
+
+def _basis(analysis: Analysis, case: Case) -> str | None:
+    """A digest of what is measured: the run's weights, those of every task where they are there, and its numbers.
+    None where weights are needed and not there.
+    """
+    digest = hashlib.sha256(_numbers(case))
     if analysis.weights:
         saved = Saved(case.folder, case.result, Config.from_dict(case.result.config))
-        with saved.weights(case.run.seed).open("rb") as file:
+        path = weights_path(case.folder, case.run.seed)
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
         if analysis.name == "change" and saved.has_every_task(case.run.seed):
             digest.update(b"every task")
