@@ -13,27 +13,31 @@ from kenyon.reproduce.writing import claims_markdown, numbers_markdown
 
 
 def test_a_claim_is_a_difference_run_by_run() -> None:
-    # Differences 1, 2, 3 of the runs that both have: mean 2, deviation 1, error 1 / sqrt 3, more than 2 of them.
+    # Differences 1, 2, 3 of the runs that both have: mean 2, deviation 1, error 1 / sqrt 3. That is 3.46 of them, and
+    # Student's table asks for 4.30 of three runs.
     (found,) = claimed("one is more", {0: 2.0, 1: 5.0, 2: 4.0, 7: 100.0}, {0: 1.0, 1: 3.0, 2: 1.0, 5: 0.0})
     assert found.difference.mean == pytest.approx(2.0)
     assert found.difference.sem == pytest.approx(1 / sqrt(3))
-    assert found.verdict == "for"
+    assert found.verdict == "undecided"
     assert found.as_dict()["runs"] == [1.0, 2.0, 3.0]
     assert claimed("nothing to compare", {0: 1.0}, {1: 1.0}) == []
 
 
 @pytest.mark.parametrize(
-    ("mean", "sem", "verdict"),
+    ("mean", "sem", "n", "verdict"),
     [
-        (2.0, 0.9, "for"),
-        (-2.0, 0.9, "against"),
-        (2.0, 1.0, "undecided"),
-        (-1.0, 3.0, "undecided"),
-        (5.0, nan, "undecided"),
+        (4.31, 1.0, 3, "for"),  # Student's table, two sides, 5 %: 4.303 with 2 degrees of freedom, 2.776 with 4
+        (-4.31, 1.0, 3, "against"),
+        (4.29, 1.0, 3, "undecided"),
+        (2.78, 1.0, 5, "for"),
+        (-2.77, 1.0, 5, "undecided"),
+        (5.0, nan, 1, "undecided"),
+        (5.0, 1.0, 1, "undecided"),
+        (0.1, 0.0, 1, "for"),  # theory
     ],
 )
-def test_two_standard_errors_decide(mean: float, sem: float, verdict: str) -> None:
-    assert Claim("", Summary(mean, sem, (mean,))).verdict == verdict
+def test_students_t_decides(mean: float, sem: float, n: int, verdict: str) -> None:
+    assert Claim("", Summary(mean, sem, (mean,) * n)).verdict == verdict
 
 
 def test_a_comparison_counts_in_our_standard_errors() -> None:
@@ -43,7 +47,8 @@ def test_a_comparison_counts_in_our_standard_errors() -> None:
     alone = Comparison("none", Summary(74.0, nan, (74.0,)))
     assert alone.row() == ["none", None, 74.0, None, 1.0, None, None] and isnan(alone.errors)
     assert "| none | - | 74 | - | - |" in numbers_markdown([alone])
-    assert "| undecided |" in claims_markdown([Claim("c", Summary(0.1, 0.2, (0.1,)))])
+    assert "| c | +0.1 ± 0.2 | undecided |" in claims_markdown([Claim("c", Summary(0.1, 0.2, (0.1, 0.1)))])
+    assert "| c | +0.1 | undecided |" in claims_markdown([Claim("c", Summary(0.1, nan, (0.1,)))])
 
 
 def test_five_learners_are_published_twice_alike() -> None:

@@ -67,8 +67,7 @@ def _tell(one: Written, console: Console) -> None:
             table.add_row(str(name), *shown)
         console.print(table)
     for claim in figure.claims:
-        d = claim.difference
-        console.print(f"  {claim.verdict:9} {claim.text} ({d.mean:+.3g} ± {d.sem:.2g})", highlight=False)
+        console.print(f"  {claim.verdict:9} {claim.text} ({claim.found})", highlight=False)
     for note in figure.notes:
         console.print(f"  {note}", highlight=False)
     console.print(f"Data, table and pictures: {one.data.with_suffix('')}.*", highlight=False, soft_wrap=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.labels import value_text
 from kenyon.reproduce.analyses import compared
-from kenyon.reproduce.figure import Claim, Comparison, Figure, claim, summary
+from kenyon.reproduce.figure import MEASURES, PLASTICITY, Claim, Comparison, Figure, claim, summary
 from kenyon.reproduce.pieces import accuracies, result_bars
 from kenyon.reproduce.registry import CIFAR, reproduction
 from kenyon.reproduce.scale import Scale
@@ -35,11 +36,12 @@ def _forgetting_helps(found: Found, base: str) -> Figure:
             forgetting = hads[f"{base} + {kind}"].result
             said = f"{benchmark}: {kind} on {base} raises"
             claims += claim(f"{said} the average accuracy", forgetting, plain)
+            claims += claim(f"{said} the accuracy of a task just learned", forgetting, plain, "learned")
             claims += claim(f"{said} forward transfer", forgetting, plain, "fwt")
             claims += claim(f"{said} backward transfer, or keeps it", forgetting, plain, "bwt")
-    views = [result_bars(b, hads, measure) for measure in ("aac", "fwt", "bwt") for b, hads in found.items()]
+    views = [result_bars(b, hads, measure) for measure in MEASURES for b, hads in found.items()]
     title = f"Active forgetting on {base}: overall, plasticity, stability"
-    return Figure(title, views, len(found), accuracies(found), claims)
+    return Figure(title, views, len(found), accuracies(found), claims, (PLASTICITY,))
 
 
 @reproduction(
@@ -102,6 +104,12 @@ def _grids(benchmarks: tuple[str, ...], methods: tuple[str, ...]) -> Callable[[S
     return wanted
 
 
+def _alike(hads: dict[str, Had]) -> dict[str, Had]:
+    """With the runs that all have: cells are compared, and none shall win by its seeds."""
+    seeds = set.intersection(*({run.seed for run in had.result.runs} for had in hads.values()))
+    return {name: replace(had, result=had.result.restricted(sorted(seeds))) for name, had in hads.items()}
+
+
 def _best(hads: dict[str, Had], names: list[str]) -> Had:
     return max((hads[name] for name in names), key=lambda had: summary(had.result, "aac").mean)
 
@@ -114,8 +122,8 @@ def _best(hads: dict[str, Had], names: list[str]) -> Had:
 )
 def s2(found: Found, place: Place) -> Figure:
     views, comparisons, claims = [], [], []
-    for benchmark, hads in found.items():
-        cells = _grid(place.scale, benchmark, "ewc-af1")
+    for benchmark, some in found.items():
+        hads, cells = _alike(some), _grid(place.scale, benchmark, "ewc-af1")
         alone = _best(hads, [f"ewc-af1 {_cell(s, a)}" for s, a in cells if s == 1.0])
         both = _best(hads, [f"ewc-af1 {_cell(s, a)}" for s, a in cells])
         shown = {"EWC": hads["ewc"], "AF-1, λAF chosen": alone, "AF-1, both chosen": both}
@@ -137,7 +145,8 @@ def s2(found: Found, place: Place) -> Figure:
 )
 def s3(found: Found, place: Place) -> Figure:
     views, claims, comparisons = [], [], []
-    for benchmark, hads in found.items():
+    for benchmark, some in found.items():
+        hads = _alike(some)
         for method in ("ewc-af1", "ewc-af2"):
             cells = _grid(place.scale, benchmark, method)
             results = {cell: hads[f"{method} {_cell(*cell)}"].result for cell in cells}

@@ -27,7 +27,7 @@ SIZES: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {
 def fig6(found: Found, place: Place) -> Figure:
     suite, methods, shortened = SIZES[place.scale.name]
     plan = plan_games(
-        suite, methods, place.scale.seeds(SEEDS), overrides=shortened, device=place.device.type, out=place.runs
+        suite, methods, place.scale.trained(SEEDS), overrides=shortened, device=place.device.type, out=place.runs
     )
     if not place.train:
         _check_present(plan, shortened)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kenyon.metrics import Summary
 from kenyon.report.theory_figure import draw_fig3b
-from kenyon.reproduce.figure import Claim, Comparison, Figure, claim, summary
+from kenyon.reproduce.figure import MEASURES, PLASTICITY, Claim, Comparison, Figure, claim, summary
 from kenyon.reproduce.pieces import accuracies, of_values, result_bars
 from kenyon.reproduce.registry import CIFAR, reproduction
 from kenyon.reproduce.scale import Scale
@@ -85,7 +85,7 @@ def _expertise_figure(found: Found, title: str) -> Figure:
         for b, hads in found.items()
         for name, had in hads.items()
     ]
-    return Figure(title, views, 4, comparisons)
+    return Figure(title, views, 2, comparisons)
 
 
 @reproduction(
@@ -163,13 +163,16 @@ def _innate(scale: Scale) -> list[Wanted]:
 
 @reproduction("s7", "one learner and five with low, medium and high innate diversity", "16 min", _innate)
 def s7(found: Found, place: Place) -> Figure:
-    views = [result_bars(b, hads, measure) for measure in ("aac", "fwt", "bwt") for b, hads in found.items()]
+    views = [result_bars(b, hads, measure) for measure in MEASURES for b, hads in found.items()]
     claims: list[Claim] = []
     for benchmark, hads in found.items():
         for d in "LMH":
             claims += claim(f"{benchmark}: CAF-{d} beats MCL-{d}", hads[f"CAF-{d}"].result, hads[f"MCL-{d}"].result)
         for name in ("MCL-H", "CAF-H"):
             claims += claim(f"{benchmark}: {name} beats one learner", hads[name].result, hads["SCL"].result)
+            said = f"{benchmark}: {name} learns a task better than one learner"
+            claims += claim(said, hads[name].result, hads["SCL"].result, "learned")
             said = f"{benchmark}: {name} has more forward transfer than one learner"
             claims += claim(said, hads[name].result, hads["SCL"].result, "fwt")
-    return Figure("Innate diversity and knowledge transfer", views, len(found), accuracies(found), claims)
+    title = "Innate diversity and knowledge transfer"
+    return Figure(title, views, len(found), accuracies(found), claims, (PLASTICITY,))

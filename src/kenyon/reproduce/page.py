@@ -22,7 +22,8 @@ def claims_page(folder: Path, pictures: str = "") -> str:
     told = ", ".join(f"{MARKS[verdict]} {count[verdict]}" for verdict in MARKS)
     head = (
         f"{len(claims)} claims of {len(figures)} figures and tables: {told}. A claim is a difference between two "
-        f"results, run by run with equal seeds; it counts as decided beyond {SURE:g} standard errors."
+        "results, run by run with equal seeds; it is decided where Student's t says so at the "
+        f"{SURE:.0%} level: three runs have to be 4.3 standard errors from 0, five 2.8."
     )
     return "\n\n".join([head, *(_figure(figure, pictures) for figure in figures)])
 
@@ -43,7 +44,8 @@ def _figures(folder: Path) -> list[dict[str, Any]]:
 
 def _figure(figure: dict[str, Any], pictures: str) -> str:
     name = figure["name"]
-    parts = [f"### {name}: {figure['title']}", f"Shows {figure['shows']}. {' '.join(figure['notes'])}".strip()]
+    shows = figure["shows"][0].upper() + figure["shows"][1:]
+    parts = [f"### {name}: {figure['title']}", f"{shows}. {' '.join(figure['notes'])}".strip()]
     if pictures:
         parts.append(f"![{figure['title']}]({pictures}/{name}.png)")
     published = [row for row in figure["numbers"]["rows"] if row[1] is not None]
@@ -60,6 +62,6 @@ def _figure(figure: dict[str, Any], pictures: str) -> str:
 
 
 def _claim(claim: dict[str, Any]) -> str:
-    spread = "" if claim["sem"] is None else f" ± {claim['sem']:.2g}"
-    found = f"{claim['difference']:+.3g}{spread}, n {len(claim['runs'])}"
+    spread = f" ± {claim['sem']:.2g}" if claim["sem"] else ""
+    found = f"{claim['difference']:+.3g}{spread}" + ("" if claim["sem"] == 0 else f", n {len(claim['runs'])}")
     return f"**{MARKS[claim['verdict']]}**: {claim['claim']} ({found})"

@@ -18,6 +18,7 @@ class Scale:
     stand_in: str | None = None
     seen: str | None = None
     most_seeds: int | None = None
+    most_trained: int | None = None  # runs of a variant that are trained for a figure; more are used where they are
     tasks: int | None = None  # of each run; None: all
     settings: Mapping[str, Any] = field(default_factory=dict)  # for every run
     folder: str = ""  # of its runs, below the results folder
@@ -30,11 +31,16 @@ class Scale:
         return tuple(dict.fromkeys(self.benchmark(name) for name in names))
 
     def seeds(self, published: int) -> int:
+        """How many runs a figure shows, where there are so many."""
         return min(published, self.most_seeds or published)
 
+    def trained(self, published: int) -> int:
+        """How many it needs."""
+        return min(self.seeds(published), self.most_trained or published)
+
     def at_most(self, seeds: int | None) -> Scale:
-        """The same with no more runs of a variant than these."""
-        return self if seeds is None else replace(self, most_seeds=self.seeds(seeds))
+        """The same with no more runs of a variant needed than these."""
+        return self if seeds is None else replace(self, most_trained=seeds)
 
 
 SCALES = {

@@ -99,9 +99,13 @@ def gather(
         _check_present(place, plans)
     found: Found = {}
     for one, plan in plans:
-        results = execute(plan, progress=progress, stop=stop)
+        execute(plan, progress=progress, stop=stop)
+        shown = range(place.scale.seeds(one.seeds))
         for variant, point in zip(one.variants, plan.points, strict=True):
-            had = Had(variant, results[point.label], PointFolder(plan.out, point).path)
+            folder = PointFolder(plan.out, point)
+            whole = folder.result()
+            assert whole is not None  # it has just been carried out
+            had = Had(variant, whole.restricted(shown), folder.path)
             found.setdefault(one.benchmark, {})[variant.name] = had
     return found
 
@@ -110,7 +114,7 @@ def _plan(place: Place, one: Wanted) -> Plan:
     points = tuple(point_of(place, one.benchmark, variant) for variant in one.variants)
     references = (point_of(place, one.benchmark, Variant(REFERENCE)),) if one.fwt else ()
     check_folders(place.runs, [*points, *references])
-    seeds = tuple(range(place.scale.seeds(one.seeds)))
+    seeds = tuple(range(place.scale.trained(one.seeds)))
     return Plan(points, references, seeds, place.device, place.data, place.runs, MOST, one.every_task)
 
 
