@@ -7,4 +7,4 @@ from networks import VisionTransformer
 from side_by_side import compare, from_source, options
 
 args = options(tasks=20, epochs=30, seeds=3, width=192)
-compare(from_source("r-cifar-100", args), VisionTransformer, args, batch=128)
+compare(from_source("r-cifar-100", args), VisionTransformer, args, batch=128, rate=5e-4)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import subprocess
+import sys
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +27,7 @@ from kenyon.metrics import Summary
 from kenyon.streams import find_source
 
 METHODS = {"finetune": 1, "ewc": 1, "caf-ewc": 5}  # and how many learners
-J, T = TypeVar("J"), TypeVar("T")
+Job = tuple[str, int]  # method, seed
 Task = tuple[str, tuple[Any, Any], tuple[Any, Any]]  # name, (X, y) to learn from, (X, y) to test on
 
 
@@ -36,7 +37,9 @@ def options(**defaults: Any) -> argparse.Namespace:
     for name in ("tasks", "per-class", "epochs", "seeds", "width"):
         parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--strengths", default=defaults.get("strengths", ""), help="lambda_sp: ewc=1e5,caf-ewc=1e6")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes train at the same time")
+    parser.add_argument("--only", metavar="METHOD:SEED", help="one of them, printed as JSON")
     parser.add_argument("--json", type=Path, help="write the numbers here")
     parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
     return parser.parse_args()
@@ -73,22 +76,22 @@ def compare(
     args: argparse.Namespace,
     *,
     ordered: bool = False,
-    strengths: Mapping[str, float] | None = None,
     **settings: Any,
 ) -> None:
     """Learn all tasks by every method and seed, and print average accuracies: mean and standard error over seeds.
 
     `backbone` builds a network of a width: `--width` is that of a single learner.
-    Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. `strengths`: lambda_sp of a
-    method, where it is not the estimator's. Settings are the estimator's.
+    Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. Settings are the estimator's.
     """
+    pairs = (one.split("=") for one in args.strengths.split(",") if one)
+    strengths = {method: float(value) for method, value in pairs}
     widths = {method: _narrow(backbone, args.width, learners) for method, learners in METHODS.items()}
 
-    def learned(job: tuple[str, int]) -> dict[str, Any]:
+    def learned(job: Job) -> dict[str, Any]:
         method, seed = job
         begun, width = time.perf_counter(), widths[method]
         order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
-        own = {"lambda_sp": strengths[method]} if strengths and method in strengths else {}
+        own = {"lambda_sp": strengths[method]} if method in strengths else {}
         learner = ContinualLearner(
             lambda: backbone(width), method, epochs=args.epochs, seed=seed, device=args.device, **own, **settings
         )
@@ -97,9 +100,13 @@ def compare(
             learner.fit(*learn, task=name, test=test)
         named, inferred = (float(np.mean(learner.accuracy_matrix(reading)[-1])) for reading in ("named", "inferred"))
         learnt = float(np.mean(np.diag(learner.accuracy_matrix())))
-        found = {"named": named, "inferred": inferred, "at once": learnt, "parameters": learner.knowledge_.net.parameter_count}
-        return found | {"seconds": time.perf_counter() - begun}
+        found = {"named": named, "inferred": inferred, "at once": learnt, "seconds": time.perf_counter() - begun}
+        return found | {"parameters": learner.knowledge_.net.parameter_count}
 
+    if args.only:
+        method, seed = args.only.split(":")
+        print(json.dumps(learned((method, int(seed)))))
+        return
     rows: list[dict[str, Any]] = []
     jobs = [(method, seed) for method in METHODS for seed in range(args.seeds)]
     for (method, _), found in zip(jobs, _each(learned, jobs, args.jobs), strict=True):
@@ -114,7 +121,8 @@ def compare(
     if args.json:
         shown = {name: value for name, value in vars(args).items() if not isinstance(value, Path)}
         origin = {"kenyon": kenyon.__version__, "torch": torch.__version__, "platform": platform.platform()}
-        settings |= {"lambda_sp": strengths} if strengths else {}
+        if torch.cuda.is_available():
+            origin["gpu"] = torch.cuda.get_device_name()
         whole = {"options": shown, "settings": settings, "versions": origin, "rows": rows}
         args.json.write_text(json.dumps(whole, indent=1) + "\n")
 
@@ -126,20 +134,21 @@ def _print(row: dict[str, Any], *, shared: bool) -> None:
     print(f"{line}   {sum(row['seconds']):.1f} s", flush=True)
 
 
-def _each(work: Callable[[J], T], jobs: Sequence[J], processes: int) -> Iterator[T]:
-    """Results in the order of the jobs. Processes are forked before any of them has met a GPU: a closure and the data
-    go along, and several share the device."""
+def _each(work: Callable[[Job], dict[str, Any]], jobs: Sequence[Job], processes: int) -> Iterator[dict[str, Any]]:
+    """Results in the order of the jobs. Several processes share a device: each is this script, told one job."""
     if processes == 1:
         yield from map(work, jobs)
         return
-    global _work  # what is forked finds it here; a closure cannot be sent
-    _work = work
-    with ProcessPoolExecutor(processes, get_context("fork")) as pool:
-        yield from pool.map(_forked, jobs)
 
+    def apart(job: Job) -> dict[str, Any]:
+        command = [sys.executable, *sys.argv, "--only", f"{job[0]}:{job[1]}"]
+        answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found: dict[str, Any] = json.loads(answer.splitlines()[-1])
+        print(f"{job[0]}, seed {job[1]}: {found['named']:.1f} %, {found['seconds']:.0f} s", file=sys.stderr)
+        return found
 
-def _forked(job: Any) -> Any:
-    return _work(job)
+    with ThreadPoolExecutor(processes) as pool:
+        yield from pool.map(apart, jobs)
 
 
 def _narrow(backbone: Callable[[int], nn.Module], width: int, learners: int) -> int:
