@@ -9,6 +9,7 @@ from typing import Any
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
+from kenyon.experiments.results import Result
 from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration
@@ -19,8 +20,14 @@ PAGES = (HERE.parent / "README.md", *(HERE.parent / "docs" / f"{page}.md" for pa
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 
+def methods(folder: str) -> dict[str, dict[str, Result]]:
+    """The results of a folder by benchmark and method; variants of a method, made for figures, are left out."""
+    found = load_results(HERE / folder)
+    return {b: {label: r for label, r in some.items() if not r.point} for b, some in found.items()}
+
+
 def results(folder: str) -> str:
-    return results_markdown(load_results(HERE / folder))
+    return results_markdown(methods(folder))
 
 
 def speed() -> str:
@@ -47,7 +54,7 @@ def steps(benchmark: str = "r-cifar-100") -> str:
 
 
 def overview() -> str:
-    return overview_markdown(load_results(HERE / "h200"))
+    return overview_markdown(methods("h200"))
 
 
 def schedule() -> str:
