@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def test_examples(
     assert [row["method"] for row in rows] == ["finetune", "ewc", "caf-ewc"]
     assert all(len(row["named"]) == 2 and 0 <= min(row["named"]) <= 100 for row in rows)
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_several_processes_find_the_same(tmp_path: Path) -> None:
+    few = ["--tasks=2", "--per-class=8", "--epochs=1", "--seeds=1", "--width=4", "--device=cpu"]
+    found = []
+    for jobs in (1, 2):
+        path = tmp_path / f"{jobs}.json"
+        command = [sys.executable, str(EXAMPLES / "table.py"), *few, f"--jobs={jobs}", f"--json={path}"]
+        subprocess.run([*command, "--strengths=ewc=1e3,caf-ewc=1e4"], check=True, capture_output=True)
+        found.append([row["named"] for row in json.loads(path.read_text())["rows"]])
+    assert found[0] == found[1]
 
 
 def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
