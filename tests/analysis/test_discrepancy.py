@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.analysis import DiscrepancySettings, discrepancy
-from kenyon.analysis.discrepancy import contests, discriminate, task_features
+from kenyon.analysis.discrepancy import contests, discriminate, seen_by_heads, task_vectors
 from kenyon.errors import ConfigError
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, permuted, plain_vector
 
@@ -101,15 +101,16 @@ def test_units_and_the_order_of_sides_mean_nothing() -> None:
 
 def test_features_are_the_sum_of_the_learners() -> None:
     model = conv_model(learners=3, gate=True)
-    features, task = task_features(model, "train", 0)
+    vectors, task = task_vectors(model, "train", 0)
+    features = seen_by_heads(vectors)
     for t in model.tasks:
         x, _ = images_of(model, "train", t)
-        total = sum(plain_vector(model, model.rows[0], k, x) for k in range(3))
-        torch.testing.assert_close(features[task == t], total, rtol=1e-4, atol=1e-5)
-    few, task = task_features(model, "train", 4)
-    assert task.tolist() == [0] * 4 + [1] * 4
-    whole, all_tasks = task_features(model, "train", 0)
-    second = whole[all_tasks == 1]
+        each = torch.stack([plain_vector(model, model.rows[0], k, x) for k in range(3)])
+        torch.testing.assert_close(vectors[0, :, task == t], each, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(features[task == t], each.sum(0), rtol=1e-4, atol=1e-5)
+    few_vectors, few_tasks = task_vectors(model, "train", 4)
+    assert few_tasks.tolist() == [0] * 4 + [1] * 4
+    few, second = seen_by_heads(few_vectors), features[task == 1]
     torch.testing.assert_close(few[4:], second[torch.arange(4) * len(second) // 4], rtol=1e-4, atol=1e-5)
 
 
@@ -119,9 +120,15 @@ def test_of_models() -> None:
     assert found.error.shape == (1,) and found.mean_error == pytest.approx(found.error.mean())
     again = discrepancy(permuted(model, [1, 2, 0]), DiscrepancySettings(steps=20))
     assert again.mean_error == pytest.approx(found.mean_error, abs=1e-4)
+    (train, task), (test, test_task) = (task_vectors(model, part, 0) for part in ("train", "test"))
+    own = [
+        discriminate((train[0, k], task), (test[0, k], test_task), contests(2), steps=20, rate=0.01) for k in range(3)
+    ]
+    assert found.own_error == pytest.approx(sum(float(error.mean()) for error, _ in own) / 3)
+    single = discrepancy(conv_model(learners=1), DiscrepancySettings(steps=20))
+    assert single.own_error == pytest.approx(single.mean_error)
     apart = apart_model()
-    features, _ = task_features(apart, "test", 0)
-    assert features.shape[1] == 3 * apart.net.features  # side by side
+    assert seen_by_heads(task_vectors(apart, "test", 0)[0]).shape[1] == 3 * apart.net.features  # side by side
     assert len(list(combinations(range(2), 2))) == len(discrepancy(apart).sides)
 
 

@@ -72,6 +72,22 @@ def test_what_is_there_is_not_measured_again(out: Path) -> None:
     assert measured("flatness", folder).measured == 2
 
 
+def test_a_value_that_an_older_version_left_out(out: Path) -> None:
+    folder = out / "caf-ewc"
+    first = measured("discrepancy", folder).runs
+    path = folder / "analysis" / "discrepancy.json"
+    body = json.loads(path.read_text())
+    for run in body["runs"]:
+        del run["own_error"]
+    path.write_text(json.dumps(body))
+    assert measured("discrepancy", folder).runs == measured("discrepancy", folder).runs
+    assert [run["own_error"] for run in measured("discrepancy", folder).runs] == [run["own_error"] for run in first]
+    path.write_text(json.dumps(body))
+    for weights in folder.glob("weights-*.safetensors"):
+        weights.unlink()
+    assert all("own_error" not in run for run in measured("discrepancy", folder).runs)  # it stays out
+
+
 def test_what_was_measured_outlives_the_weights(out: Path) -> None:
     folder = out / "ewc"
     before = measured("flatness", folder).runs

@@ -169,7 +169,7 @@ ANALYSES: dict[str, Analysis] = {
             drawn.discrepancy_compared,
             _common_features,
             DiscrepancySettings(),
-            ("mean_error",),
+            ("mean_error", "own_error"),
         ),
         Analysis(
             "flatness",

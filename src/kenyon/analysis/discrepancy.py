@@ -3,7 +3,8 @@
 The paper trains "a simple discriminator consisting of a fully-connected layer" and takes its binary cross-entropy on
 test data; the larger the error, the smaller the difference. Where it is silent, this is chosen:
 - features are what heads see, the sum of the learners' vectors (side by side for independent networks), without
-  dropout and without task gates, which would give the task away;
+  dropout and without task gates, which would give the task away; and beside that every learner's own vector, whose
+  discriminators are averaged: what Proposition 2 says of one learner's parameter space;
 - every pair of tasks has its discriminator, like the terms Div(D_i, D_j) of Proposition 2; `against="rest"` has one a
   task, that task or any other, which is how the caption of Fig. 4 may be read;
 - features are standardised with the mean and deviation of all training features, so that a rate means the same for
@@ -13,8 +14,10 @@ test data; the larger the error, the smaller the difference. Where it is silent,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
+from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -52,6 +55,7 @@ class Discrepancy:
     error: Array  # (D,) binary cross-entropy on test data, in nats: log 2 is chance, 0 is apart
     wrong: Array  # (D,) share of test samples on the wrong side, in per cent; both sides weigh one half
     mean_error: float
+    own_error: float  # the same, by each learner's own vector: the mean over learners
 
 
 def discrepancy(model: Model, settings: DiscrepancySettings | None = None) -> Discrepancy:
@@ -61,13 +65,21 @@ def discrepancy(model: Model, settings: DiscrepancySettings | None = None) -> Di
         raise ConfigError("A single task differs from no other: discrepancy needs two tasks.")
     if model.answers == "per task":
         raise ConfigError("Networks of one task each have no common feature space: discrepancy needs a shared one.")
-    train, task = task_features(model, "train", s.samples)
-    test, test_task = task_features(model, "test", s.samples)
+    train, test = (task_vectors(model, part, s.samples) for part in ("train", "test"))
     sides = contests(len(model.tasks), s.against)
-    error, wrong = discriminate((train, task), (test, test_task), sides, steps=s.steps, rate=s.rate)
-    values = error.double().cpu().numpy()
+
+    def told_apart(features: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        learned, held_out = ((features(vectors), task) for vectors, task in (train, test))
+        return discriminate(learned, held_out, sides, steps=s.steps, rate=s.rate)
+
+    error, wrong = told_apart(seen_by_heads)
+    places = [(m, k) for m in range(len(model.rows)) for k in range(model.net.learners)]
+    own = [told_apart(itemgetter(place))[0] for place in places] if len(places) > 1 else [error]
     table = tuple(tuple(int(v) for v in row) for row in sides.tolist())
-    return Discrepancy(table, values, wrong.double().cpu().numpy(), float(values.mean()))
+    values = error.double().cpu().numpy()
+    return Discrepancy(
+        table, values, wrong.double().cpu().numpy(), float(values.mean()), float(torch.stack(own).mean())
+    )
 
 
 def contests(tasks: int, against: str = "pairs") -> Tensor:
@@ -80,11 +92,17 @@ def contests(tasks: int, against: str = "pairs") -> Tensor:
     return sides
 
 
-def task_features(model: Model, part: str, most: int) -> tuple[Tensor, Tensor]:
-    """The features of all tasks (N, F), and the task of each (N,)."""
+def task_vectors(model: Model, part: str, most: int) -> tuple[Tensor, Tensor]:
+    """The learners' vectors for samples of all tasks (M, K, N, F), and the task of each sample (N,)."""
     probe = Probe(model.net, thinned(model.stream, part, most), len(model.rows)) if most else model.probe
-    found = [probe.features(model.rows, part, t).transpose(0, 1).flatten(1) for t in model.tasks]
-    return torch.cat(found), torch.cat([torch.full((len(f),), t) for t, f in enumerate(found)]).to(found[0].device)
+    found = [probe.vectors(model.rows, part, t) for t in model.tasks]
+    task = torch.cat([torch.full((one.shape[2],), t) for t, one in enumerate(found)])
+    return torch.cat(found, 2), task.to(found[0].device)
+
+
+def seen_by_heads(vectors: Tensor) -> Tensor:
+    """(M, K, N, F) -> (N, M * F): the sum over learners, networks side by side."""
+    return vectors.sum(1).transpose(0, 1).flatten(1)
 
 
 def discriminate(

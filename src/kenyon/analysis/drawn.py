@@ -119,8 +119,13 @@ def discrepancy(label: str, runs: Runs) -> View:
 
 def discrepancy_compared(benchmark: str, results: Compared) -> View:
     found = [_bar(label, [run["mean_error"] for run in runs]) for label, runs in results.items()]
+    for label, runs in results.items():
+        own = [run["own_error"] for run in runs if run.get("own_error") not in (None, run["mean_error"])]
+        found += [_bar(f"{label}, own", own)] if own else []
     title = f"{benchmark}: test error of telling tasks apart by their features"
     note = f"The larger, the more alike are the tasks; {log(2):.3f} is chance. Points are runs."
+    if len(found) > len(results):
+        note += " Own: by each learner's features alone."
     return bars(title, "cross-entropy (nats)", found, note, digits=3)
 
 

@@ -58,15 +58,15 @@ class Probe:
         self._walk(theta, part, task, see)
         return found[: len(theta)]
 
-    def features(self, theta: Tensor, part: str, task: int) -> Tensor:
-        """The sum of the learners' vectors for every sample of a task, without gates what heads see: (n, N, F)."""
+    def vectors(self, theta: Tensor, part: str, task: int) -> Tensor:
+        """The learners' vectors for every sample of a task, without gates: (n, K, N, F). Heads see their sum."""
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
         head = self.net.heads_of([task])
-        found = torch.zeros(self.rows, size, self.net.features, device=self.net.device)
+        found = torch.zeros(self.rows, self.net.learners, size, self.net.features, device=self.net.device)
 
         def see(run: Runs, some: slice, rows: Tensor, images: Tensor | Pictures) -> None:
-            seen = self.net.vectors(rows, images, head).sum(-3)
-            found[run, some] = seen[..., : found[:, some].shape[1], :].to(found.dtype)
+            seen = self.net.vectors(rows, images, head)
+            found[run, :, some] = seen[..., : found[:, :, some].shape[2], :].to(found.dtype)
 
         self._walk(theta, part, task, see)
         return found[: len(theta)]

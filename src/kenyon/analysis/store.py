@@ -68,9 +68,7 @@ def analyse(
         case = Case(folder, result, one, source, device)  # goes with its model when the next one comes
         numbers_of_run, basis = _digest(case), _basis(analysis, case)
         run = known.get(one.seed)
-        # Weights that were removed after they were measured are not needed again.
-        fits = run is not None and (run["basis"] == basis if basis else run.get("run") == numbers_of_run)
-        if run is None or not fits:
+        if run is None or not _fits(analysis, run, basis, numbers_of_run):
             if analysis.weights:
                 told(f"{result.label}: {analysis.name}, seed {one.seed}")
             started = time.perf_counter()
@@ -93,7 +91,7 @@ def analyse(
         "label": result.label,
         **identity,
         "origins": origins,
-        "summary": {name: _summary([run[name] for run in runs]) for name in analysis.scalars},
+        "summary": {name: _summary([run.get(name) for run in runs]) for name in analysis.scalars},
         "view": view,
         "runs": runs,
     }
@@ -125,6 +123,15 @@ def config_digest(config: dict[str, Any]) -> str:
     """Of a configuration by value: 1000 and 1000.0 are one."""
     flat = {name: value_text(value) for name, value in settled(config).items()}
     return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _fits(analysis: Analysis, run: Values, basis: str | None, numbers_of_run: str) -> bool:
+    """Whether what is known of a run is still what would be measured. Weights that were removed after they were
+    measured are not needed again, even where an older version has left a value out.
+    """
+    if basis is None:
+        return bool(run.get("run") == numbers_of_run)
+    return bool(run["basis"] == basis and run.keys() >= {*analysis.scalars})
 
 
 def _digest(case: Case) -> str:

@@ -35,4 +35,4 @@ def compared(found: Found, place: Place, name: str) -> list[View]:
 
 
 def by_seed(runs: Runs, value: str) -> dict[int, float]:
-    return {int(run["seed"]): float(run[value]) for run in runs if run[value] is not None}
+    return {int(run["seed"]): float(run[value]) for run in runs if run.get(value) is not None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kenyon.reproduce.analyses import by_seed, compared, measured
 from kenyon.reproduce.figure import Claim, Comparison, Figure, claimed
@@ -18,39 +18,48 @@ def _three(every_task: bool = False) -> Callable[[Scale], Sequence[Wanted]]:
     return lambda scale: [Wanted(b, THREE, every_task=every_task) for b in scale.benchmarks(*CIFAR)]
 
 
-def _figure(found: Found, place: Place, analysis: str, value: str, title: str, claim: str, sign: int) -> Figure:
-    """Views of an analysis, and whether CAF has more (or with sign -1 less) of a value than one learner."""
+def _figure(found: Found, place: Place, analysis: str, title: str, said: Mapping[str, str], sign: int) -> Figure:
+    """Views of an analysis, and whether CAF has more (or with sign -1 less) of its values than one learner; `said` of
+    each.
+    """
     claims: list[Claim] = []
     comparisons: list[Comparison] = []
     for benchmark, variants in measured(found, place, analysis).items():
-        each = {name: by_seed(runs, value) for name, runs in variants.items()}
-        signed = {name: {seed: sign * v for seed, v in values.items()} for name, values in each.items()}
-        for name in ("MCL", "CAF"):
-            claims += claimed(f"{benchmark}: {name} {claim} than one learner", signed[name], signed["SCL"])
-        comparisons += [
-            Comparison(f"{benchmark}, {name}: {value.replace('_', ' ')}", of_values(list(values.values())), None)
-            for name, values in each.items()
-        ]
+        for value, claim in said.items():
+            each = {name: by_seed(runs, value) for name, runs in variants.items()}
+            signed = {name: {seed: sign * v for seed, v in values.items()} for name, values in each.items()}
+            for name in ("MCL", "CAF"):
+                claims += claimed(f"{benchmark}: {name} {claim} than one learner", signed[name], signed["SCL"])
+            comparisons += [
+                Comparison(f"{benchmark}, {name}: {value.replace('_', ' ')}", of_values(list(values.values())), None)
+                for name, values in each.items()
+                if values
+            ]
     return Figure(title, compared(found, place, analysis), 3, comparisons, claims)
 
 
 @reproduction("fig4abc", "how well tasks are told apart in feature space", "6 min", _three())
 def fig4abc(found: Found, place: Place) -> Figure:
     title = "Discrepancy of task distributions in feature space"
-    return _figure(found, place, "discrepancy", "mean_error", title, "has a larger discrimination error", 1)
+    said = {
+        "mean_error": "has a larger discrimination error, by what heads see,",
+        "own_error": "has a larger discrimination error, by each learner's features alone,",
+    }
+    return _figure(found, place, "discrepancy", title, said, 1)
 
 
 @reproduction("fig4def", "the loss around the solution, along random directions", "6 min", _three())
 def fig4def(found: Found, place: Place) -> Figure:
     title = "Flatness of the loss around the solution"
-    return _figure(found, place, "flatness", "sharpness", title, "lies flatter (its loss rises less)", -1)
+    return _figure(found, place, "flatness", title, {"sharpness": "lies flatter (its loss rises less)"}, -1)
 
 
 @reproduction("fig4ghi", "how far parameters moved, and the accuracy reached", "6 min", _three(every_task=True))
 def fig4ghi(found: Found, place: Place) -> Figure:
     runs = [run for b in measured(found, place, "change").values() for some in b.values() for run in some]
     value = "total" if all(run["total"] is not None for run in runs) else "displacement"
-    return _figure(found, place, "change", value, "Parameter changes and accuracy", "moves its parameters more", 1)
+    title = "Parameter changes and accuracy"
+    return _figure(found, place, "change", title, {value: "moves its parameters more"}, 1)
 
 
 def _task_by_task(scale: Scale) -> list[Wanted]:
