@@ -33,6 +33,11 @@ batch = 64
 FEW = ["--tasks", 1, "--no-fwt", "--device", "cpu"]
 
 
+def test_help_names_the_extras(kenyon: Kenyon) -> None:
+    said = kenyon("sweep", "--help")
+    assert "kenyon[ray]" in said.out and "kenyon[remote]" in said.out  # brackets are markup to Rich
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     (path := tmp_path / "experiment.toml").write_text(EXPERIMENT)

@@ -208,7 +208,7 @@ def sweep(
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray", help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon[ray]."
+            "--ray", help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon\\[ray]."
         ),
     ] = None,
     status: Annotated[
@@ -221,7 +221,7 @@ def sweep(
         str,
         typer.Option(
             "--out",
-            help="Results folder, shared by all machines, or an address of fsspec (s3://...: kenyon[remote]).",
+            help="Results folder, shared by all machines, or an address of fsspec (s3://...: kenyon\\[remote]).",
         ),
     ] = "results",
     fleet: Fleet = None,
