@@ -46,18 +46,14 @@ def draw(data: Path, pictures: Path) -> None:
                 shutil.copy(next(path for path in written.pictures if path.suffix == ".png"), pictures)
 
 
-def main() -> None:
-    draw(HERE / "reproduction", DOCS / "pictures" / "reproduction")
-    page = DOCS / "reproduction.md"
+def rendered(text: str) -> str:
+    """The page with all claims of the figures that are here."""
     claims = claims_page(HERE / "reproduction", "pictures/reproduction")
-    text = re.sub(
-        r"(<!-- claims -->\n).*?(<!-- /claims -->)",
-        lambda found: f"{found[1]}\n{claims}\n\n{found[2]}",
-        page.read_text(),
-        flags=re.DOTALL,
-    )
-    page.write_text(text)
+    marked = r"(<!-- claims -->\n).*?(<!-- /claims -->)"
+    return re.sub(marked, lambda found: f"{found[1]}\n{claims}\n\n{found[2]}", text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    main()
+    draw(HERE / "reproduction", DOCS / "pictures" / "reproduction")
+    page = DOCS / "reproduction.md"
+    page.write_text(rendered(page.read_text()))
