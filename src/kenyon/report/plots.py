@@ -178,36 +178,41 @@ def _heatmap(figure: Figure, view: View) -> None:
 
 
 def _bars(figure: Figure, view: View) -> None:
+    """Bars from 0; dots if they are wished, or where values are so much alike that bars would hide differences."""
     axes = _axes(figure, {**view, "x": "", "y": view["x"]})
     names, values = [one["name"] for one in view["data"]], _floats([one["value"] for one in view["data"]])
     errors, colours = _errors([one.get("error") for one in view["data"]]), colours_of(names)
-    axes.bar(range(len(names)), values, 0.7, color=[colours[n] for n in names], alpha=0.85)
-    some = errors > 0
-    axes.errorbar(np.flatnonzero(some), values[some], errors[some], fmt="none", ecolor="black", capsize=3)
+    places, each = np.arange(len(names)), [colours[n] for n in names]
+    dots = view.get("style") == "dots" or _alike(view["data"])
+    if dots:
+        axes.scatter(places, values, s=60, color=each, zorder=3)
+    else:
+        axes.bar(places, values, 0.7, color=each, alpha=0.85)
     for place, one in enumerate(view["data"]):
+        if errors[place] > 0:
+            ink = each[place] if dots else "black"
+            axes.errorbar(place, values[place], errors[place], fmt="none", ecolor=ink, capsize=3)
         points = _floats(one.get("points", []))
         spread = np.linspace(-0.2, 0.2, len(points)) if len(points) > 1 else np.zeros(len(points))
-        axes.scatter(place + spread, points, s=10, color="white", edgecolor="black", linewidth=0.6, zorder=3)
+        beside = 0.25 + spread / 2 if dots else spread
+        axes.scatter(place + beside, points, s=10, color="white", edgecolor="black", linewidth=0.6, zorder=3)
         if one.get("reference") is not None:
-            axes.plot([place - 0.42, place + 0.42], [one["reference"]] * 2, color="black", linewidth=1.6, zorder=4)
+            axes.plot([place - 0.42, place + 0.42], [one["reference"]] * 2, color="black", linewidth=1.6, zorder=2)
     if view.get("reference_name") and any(one.get("reference") is not None for one in view["data"]):
         from matplotlib.lines import Line2D
 
         handle = Line2D([], [], color="black", linewidth=1.6, label=view["reference_name"])
         axes.legend(handles=[handle], frameon=False, fontsize=8)
-    axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
-    _zoom(axes, view["data"])
+    axes.set_xticks(places, names, rotation=30, ha="right", fontsize=8)
+    axes.set_xlim(-0.6, len(names) - 0.4)
 
 
-def _zoom(axes: Axes, data: Sequence[dict[str, Any]]) -> None:
-    """Bars that are much alike are cut at the bottom, or the top where they hang, so that differences show."""
+def _alike(data: Sequence[dict[str, Any]]) -> bool:
+    """Whether all values lie on one side of 0, further from it than from each other."""
     seen = [v for one in data for v in (one["value"], one.get("reference"), *one.get("points", [])) if v is not None]
     if not seen or min(seen) * max(seen) <= 0:
-        return
-    low, high = min(map(abs, seen)), max(map(abs, seen))
-    if low > 0.5 * high:
-        edge = max(0.0, low - 0.5 * (high - low) - 0.05 * high)
-        axes.set_ylim(**({"bottom": edge} if seen[0] > 0 else {"top": -edge}))
+        return False
+    return min(map(abs, seen)) > 0.5 * max(map(abs, seen))
 
 
 def _images(figure: Figure, view: View) -> None:

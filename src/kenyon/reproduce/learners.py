@@ -163,7 +163,7 @@ def _innate(scale: Scale) -> list[Wanted]:
 
 @reproduction("s7", "one learner and five with low, medium and high innate diversity", "16 min", _innate)
 def s7(found: Found, place: Place) -> Figure:
-    views = [result_bars(b, hads, measure) for measure in MEASURES for b, hads in found.items()]
+    views = [result_bars(b, hads, measure) for b, hads in found.items() for measure in MEASURES]
     claims: list[Claim] = []
     for benchmark, hads in found.items():
         for d in "LMH":
@@ -175,4 +175,4 @@ def s7(found: Found, place: Place) -> Figure:
             said = f"{benchmark}: {name} has more forward transfer than one learner"
             claims += claim(said, hads[name].result, hads["SCL"].result, "fwt")
     title = "Innate diversity and knowledge transfer"
-    return Figure(title, views, len(found), accuracies(found), claims, (PLASTICITY,))
+    return Figure(title, views, len(MEASURES), accuracies(found), claims, (PLASTICITY,))

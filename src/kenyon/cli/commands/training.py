@@ -208,7 +208,8 @@ def sweep(
     ray: Annotated[
         str | None,
         typer.Option(
-            "--ray", help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon\\[ray]."
+            "--ray",
+            help="Train on the Ray cluster at host:port, or auto; local starts one here. Needs kenyon\\[ray].",
         ),
     ] = None,
     status: Annotated[
