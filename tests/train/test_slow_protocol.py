@@ -37,20 +37,21 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
             total = total + sum(float(cpr) * q * q.log() for q in p) / len(split)
         return total
 
-    def penalties(row: Tensor, task: int) -> Tensor:
+    def penalties(row: Tensor, task: int, validating: bool = False) -> Tensor:
         total = 0.0 * row.sum()
-        if task == 0 or name == "finetune":
+        if (task == 0 and name != "mas-af1") or name == "finetune":
             return total
         total = total + lam / 2 * (importance * (row[:Pp] - anchor) ** 2).sum() * (
             2 if name in ("si", "rwalk") else 1
         )
         p = hand.cut(row)
         if af1:
-            total = total + af / 2 * (p["head.weight"][task].square().sum() + p["head.bias"][task].square().sum())
+            for head in range(task, len(stream.tasks)):  # this one, and those to come
+                total = total + af / 2 * sum(p[f"head.{part}"][head].square().sum() for part in ("weight", "bias"))
             for number, tensor in enumerate(hand.tensors):
                 weight = K * torch.softmax(p["af1"][number], 0) if adaptive else torch.ones(K)
                 total = total + af / 2 * sum(weight[i] * p[tensor][i].square().sum() for i in range(K))
-        if name.endswith("af2"):
+        if name.endswith("af2") and not validating:
             total = total + af / 2 * (fisher_e * (row[:Pp] - expanded[:Pp]) ** 2).sum()
         return total
 
@@ -109,7 +110,7 @@ def slow_training(hand: Hand, first: Tensor, stream: Stream, name: str, training
             score = score - theta.grad[:Pp] * moved / (walked * moved**2 / 2 + 0.01)
             with torch.no_grad():
                 said = ce(theta, task, "validation") + confidence(theta, task, "validation")
-                validation = float(said + penalties(theta, task))
+                validation = float(said + penalties(theta, task, validating=True))
             expanded.requires_grad_()
             if validation < best_loss:
                 best_loss, best, waited = validation, theta.detach().clone(), 0
