@@ -159,7 +159,7 @@ def test_af1_adaptive(lam: float | Tensor) -> None:
                 total = total + K * alpha * sum_of_squares(p[name][i])
         return strength(lam, run) / 2 * total
 
-    penalty = ActiveForgetting1(lam, adaptive=True)
+    penalty = ActiveForgetting1(lam, adaptive=True, heads="open")
     gradient = compare(theta, lambda t: penalty.value(weights(net, t)), expected)
     torch.testing.assert_close(pushed(penalty, weights(net, theta)), gradient, **EXACT)
     assert hand.cut(gradient[2])["af1"].all()

@@ -106,15 +106,15 @@ class ActiveForgetting1:
     Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep
     weight 1. Uniform: weight 1 everywhere. Task gates are left out, as published.
 
-    Of the heads, those decay that are in use and, with heads "open", also those of tasks to come, as published: Adam
-    makes steps of its own size even of a tiny gradient that nothing opposes, so that at 1e-6 a new task finds a head
-    of nearly zero. With "current" it finds the one that was drawn. Those of the tasks before stay as they are: in the
-    published runs their importance holds them.
+    Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
+    how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
+    1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
+    as they are: in the published runs their importance holds them.
     """
 
     strength: Strength
     adaptive: bool = False
-    heads: DecayingHeads = "open"
+    heads: DecayingHeads = "current"
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)
@@ -156,12 +156,14 @@ class ActiveForgetting2:
     """AF-2, decay towards an expanded network that learns the new task alone (AFEC).
 
     lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
-    measures its Fisher information I_e before every epoch. As published it does not count in the validation loss:
-    theta_e and I_e are others in every epoch, so that its values would not be comparable.
+    measures its Fisher information I_e before every epoch.
+
+    validated: whether it counts in the validation loss. As published it does not: theta_e and I_e are others in every
+    epoch, so that its values cannot be compared.
     """
 
     strength: Strength
-    validated = False
+    validated: bool = True
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)

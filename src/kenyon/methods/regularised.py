@@ -150,7 +150,7 @@ def ewc_af1(
     lambda_af: Strength,
     fisher: Fisher = "published",
     accumulate: Accumulate | None = None,
-    af1_heads: DecayingHeads = "open",
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af, heads=af1_heads))
@@ -159,10 +159,14 @@ def ewc_af1(
 
 @method
 def ewc_af2(
-    lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
+    af2_validated: bool = True,
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
-    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
     return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher),))
 
 
@@ -172,20 +176,24 @@ def mas_af1(
     lambda_af: Strength,
     accumulate: Accumulate = "sum",
     omega: Omega = "published",
-    af1_heads: DecayingHeads = "open",
-    from_first: bool = True,
+    af1_heads: DecayingHeads = "current",
+    from_first: bool = False,
 ) -> Method:
-    """MAS with active forgetting AF-1, as published from the first task on."""
+    """MAS with active forgetting AF-1: from the second task on or, as published, `from_first`."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af, heads=af1_heads))
     return Method(mas_named(omega, accumulate), penalties, from_first=from_first)
 
 
 @method
 def mas_af2(
-    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    accumulate: Accumulate = "sum",
+    omega: Omega = "published",
+    af2_validated: bool = True,
 ) -> Method:
     """MAS with active forgetting AF-2."""
-    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
     return Method(mas_named(omega, accumulate), penalties, (_expanded(omega),))
 
 
@@ -211,7 +219,7 @@ def caf_ewc(
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
-    af1_heads: DecayingHeads = "open",
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
     return _caf(fisher_named(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form, af1_heads)
@@ -227,7 +235,7 @@ def caf_mas(
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
-    af1_heads: DecayingHeads = "open",
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
     return _caf(mas_named(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form, af1_heads)
