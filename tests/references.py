@@ -82,7 +82,7 @@ class Hand:
         self.shapes: Shapes = {n: (learners, *p.shape) for n, p in learner.named_parameters()}
         self.tensors = tuple(self.shapes)
         if gate:
-            self.shapes["gate"] = (learners, T)
+            self.shapes["gate"] = (learners, T, learner.features)
         self.protected = sum(prod(s) for s in self.shapes.values())
         self.shapes |= {"head.weight": (T, C, learner.features), "head.bias": (T, C), **(learned or {})}
 

@@ -14,7 +14,9 @@ from kenyon.nets import Net, digits_mlp
 from kenyon.penalties import (
     ActiveForgetting1,
     ActiveForgetting2,
+    DecayingHeads,
     Divergence,
+    ParameterPenalty,
     Predictions,
     StabilityProtection,
     Weights,
@@ -71,6 +73,14 @@ def compare(theta: Tensor, ours: Callable[[Tensor], Tensor], expected: Callable[
     return gradient
 
 
+def pushed(penalty: ParameterPenalty, w: Weights) -> Tensor:
+    """The gradient that the optimiser gets: what the penalty adds itself, and its forces."""
+    gradient = torch.zeros_like(w.theta)
+    for force in penalty.forces(w, gradient):
+        force.add_to(gradient, w.theta)
+    return gradient
+
+
 # ---------------------------------------------------------------------- stability protection
 
 
@@ -110,33 +120,38 @@ def sum_of_squares(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("lam", STRENGTHS)
 @pytest.mark.parametrize("gate", [False, True])
-def test_af1_uniform(lam: float | Tensor, gate: bool) -> None:
-    """lambda/2 ||theta||^2 over the learners and the current head; not the other heads, not the gates."""
+@pytest.mark.parametrize(("heads", "decaying"), [("open", [1, 2]), ("current", [1])])
+def test_af1_uniform(lam: float | Tensor, gate: bool, heads: DecayingHeads, decaying: list[int]) -> None:
+    """lambda/2 ||theta||^2 over the learners and the heads that decay; not the other heads, not the gates."""
     net, hand, theta = make(gate)
 
     def expected(row: Tensor, run: int) -> Tensor:
         p = hand.cut(row)
         names = [*hand.tensors]
         total = sum(sum_of_squares(p[n]) for n in names)
-        total = total + sum_of_squares(p["head.weight"][1]) + sum_of_squares(p["head.bias"][1])
+        total = total + sum(sum_of_squares(p[n][t]) for n in ("head.weight", "head.bias") for t in decaying)
         return strength(lam, run) / 2 * total
 
-    gradient = compare(theta, lambda t: ActiveForgetting1(lam).value(weights(net, t)), expected)
+    penalty = ActiveForgetting1(lam, heads=heads)
+    gradient = compare(theta, lambda t: penalty.value(weights(net, t)), expected)
+    torch.testing.assert_close(pushed(penalty, weights(net, theta)), gradient, **EXACT)
     parts = hand.cut(gradient[2])
-    assert not parts["head.weight"][[0, 2]].any() and parts["head.weight"][1].all()
+    for t, count in enumerate(COUNTS):
+        there = parts["head.weight"][t, :count]
+        assert there.all() if t in decaying else not there.any()
     assert not gate or not parts["gate"].any()
 
 
 @pytest.mark.parametrize("lam", STRENGTHS)
 def test_af1_adaptive(lam: float | Tensor) -> None:
-    """sum_l sum_i K softmax(a_l)_i lambda/2 ||theta_il||^2 + lambda/2 ||head||^2, a trained by the same loss."""
+    """sum_l sum_i K softmax(a_l)_i lambda/2 ||theta_il||^2 + lambda/2 ||heads||^2, a trained by the same loss."""
     shapes = {"af1": (4, K)}  # two dense layers, weight and bias
     net, hand, theta = make(learned=shapes)
     assert ActiveForgetting1(lam, adaptive=True).learned(net) == shapes
 
     def expected(row: Tensor, run: int) -> Tensor:
         p = hand.cut(row)
-        total = sum_of_squares(p["head.weight"][1]) + sum_of_squares(p["head.bias"][1])
+        total = sum(sum_of_squares(p[n][t]) for n in ("head.weight", "head.bias") for t in (1, 2))
         for tensor, name in enumerate(hand.tensors):
             a = p["af1"][tensor]
             for i in range(K):
@@ -144,7 +159,9 @@ def test_af1_adaptive(lam: float | Tensor) -> None:
                 total = total + K * alpha * sum_of_squares(p[name][i])
         return strength(lam, run) / 2 * total
 
-    gradient = compare(theta, lambda t: ActiveForgetting1(lam, adaptive=True).value(weights(net, t)), expected)
+    penalty = ActiveForgetting1(lam, adaptive=True, heads="open")
+    gradient = compare(theta, lambda t: penalty.value(weights(net, t)), expected)
+    torch.testing.assert_close(pushed(penalty, weights(net, theta)), gradient, **EXACT)
     assert hand.cut(gradient[2])["af1"].all()
 
 
@@ -155,13 +172,19 @@ def test_af1_adaptive_with_equal_weights_is_uniform() -> None:
     torch.testing.assert_close(*values, **EXACT)
 
 
-def test_af1_counts_all_heads_in_use() -> None:
+@pytest.mark.parametrize("heads", ["open", "current"])
+def test_af1_counts_all_heads_in_use(heads: DecayingHeads) -> None:
     net, hand, theta = make()
     p = hand.cut(theta[0])
     backbone = sum(float(p[n].square().sum()) for n in hand.tensors)
-    heads = sum(float(p[n][t].square().sum()) for n in ("head.weight", "head.bias") for t in (0, 2))
-    value = ActiveForgetting1(1.0).value(weights(net, theta, (0, 2)))[0]
-    assert float(value) == pytest.approx((backbone + heads) / 2)
+    used = sum(float(p[n][t].square().sum()) for n in ("head.weight", "head.bias") for t in (0, 2))
+    value = ActiveForgetting1(1.0, heads=heads).value(weights(net, theta, (0, 2)))[0]
+    assert float(value) == pytest.approx((backbone + used) / 2)
+
+
+def test_af1_refuses_heads_that_there_are_not() -> None:
+    with pytest.raises(ConfigError, match="af1_heads must be open or current, not 'all'"):
+        ActiveForgetting1(1.0, heads="all")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- AF-2

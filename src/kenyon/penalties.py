@@ -10,11 +10,12 @@ weights, are drawn from N(0, 1) at the start of every task and trained by the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from kenyon.errors import ConfigError
 from kenyon.forces import Decay, Force, Pull
 from kenyon.passes import group_squares
 from kenyon.predictions import Confidence, Divergence, PredictionPenalty, Predictions
@@ -23,10 +24,13 @@ from kenyon.strengths import Strength, check_strength, per_run, strength_of
 if TYPE_CHECKING:
     from kenyon.nets import Net
 
+DecayingHeads = Literal["open", "current"]
+
 __all__ = [
     "ActiveForgetting1",
     "ActiveForgetting2",
     "Confidence",
+    "DecayingHeads",
     "Divergence",
     "ParameterPenalty",
     "Penalty",
@@ -57,7 +61,9 @@ class Weights:
 
 @runtime_checkable
 class ParameterPenalty(Protocol):
-    """What a penalty on weights has: any class with these may be one."""
+    """What a penalty on weights has: any class with these may be one. With `validated = False` beside them, its value
+    does not count in the validation loss.
+    """
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         """The shapes of parameters of its own, by name."""
@@ -95,17 +101,25 @@ class StabilityProtection:
 
 @dataclass(frozen=True)
 class ActiveForgetting1:
-    """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2, the current head included.
+    """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2.
 
-    Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; the head
-    keeps weight 1. Uniform: weight 1 everywhere. Task gates are left out, as published.
+    Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep
+    weight 1. Uniform: weight 1 everywhere. Task gates are left out, as published.
+
+    Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
+    how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
+    1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
+    as they are: in the published runs their importance holds them.
     """
 
     strength: Strength
     adaptive: bool = False
+    heads: DecayingHeads = "current"
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)
+        if self.heads not in get_args(DecayingHeads):
+            raise ConfigError(f"af1_heads must be {' or '.join(get_args(DecayingHeads))}, not '{self.heads}'.")
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         return {"af1": (len(net.backbone_names), net.learners)} if self.adaptive else {}
@@ -115,8 +129,8 @@ class ActiveForgetting1:
         norms = _square_sums(w.net, views)  # (R, L, K)
         if self.adaptive:
             norms = weighed(norms, views["af1"])
-        head = sum(_sums(views[n].index_select(1, w.heads).square(), 1) for n in w.net.head_names)
-        return self.strength * 0.5 * (norms.flatten(1).sum(1) + head)
+        heads = torch.stack([_sums(views[n].square(), 2) for n in w.net.head_names], dim=1)  # (R, parts, T)
+        return self.strength * 0.5 * (norms.flatten(1).sum(1) + (heads * self._decays(w)).flatten(1).sum(1))
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         R, L, K = len(w.theta), len(w.net.backbone_names), w.net.learners
@@ -128,9 +142,13 @@ class ActiveForgetting1:
             norms = square_sums(w.net, w.theta)
             slope = rates * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
             w.net.layout.view(gradient, "af1").add_(slope)
-        heads = torch.zeros(R, len(w.net.class_counts), device=w.theta.device)
-        heads.index_copy_(1, w.heads, strength.view(R, 1).expand(R, len(w.heads)))
-        return [Decay(torch.cat([rates.flatten(1), heads], dim=1), w.net.groups)]
+        return [Decay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)]
+
+    def _decays(self, w: Weights) -> Tensor:
+        """(T,) 1 for heads that decay, 0 for others."""
+        places = torch.arange(len(w.net.class_counts), device=w.theta.device)
+        decays = (places > w.heads.max() if self.heads == "open" else places < 0).to(w.theta.dtype)
+        return decays.index_fill_(0, w.heads, 1.0)
 
 
 @dataclass(frozen=True)
@@ -139,9 +157,13 @@ class ActiveForgetting2:
 
     lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
     measures its Fisher information I_e before every epoch.
+
+    validated: whether it counts in the validation loss. As published it does not: theta_e and I_e are others in every
+    epoch, so that its values cannot be compared.
     """
 
     strength: Strength
+    validated: bool = True
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)

@@ -135,7 +135,7 @@ def test_replay_keeps_its_samples_and_no_others() -> None:
 @settings(max_examples=50, deadline=None)
 def test_every_number_finds_its_place(tasks: int, classes: int, more: int, learners: int, runs: int) -> None:
     def layout(T: int, C: int) -> Layout:
-        protected = {"w": (learners, 3, 2), "gate": (learners, T)}
+        protected = {"w": (learners, 3, 2), "gate": (learners, T, 4)}
         return Layout(protected, {"head.weight": (T, C, 2), "head.bias": (T, C), "af1": (1, learners)})
 
     before, after = layout(tasks, classes), layout(tasks + 1, classes + more)
@@ -143,7 +143,7 @@ def test_every_number_finds_its_place(tasks: int, classes: int, more: int, learn
     new = torch.zeros(runs, after.size)
     carry(old, before, new, after)
     assert torch.equal(after.view(new, "head.weight")[:, :tasks, :classes], before.view(old, "head.weight"))
-    assert torch.equal(after.view(new, "gate")[..., :tasks], before.view(old, "gate"))
+    assert torch.equal(after.view(new, "gate")[..., :tasks, :], before.view(old, "gate"))
     assert torch.equal(after.view(new, "af1"), before.view(old, "af1"))
     assert int((new > 0).sum()) == old.numel()  # nothing lost, nothing twice
     guarded = torch.zeros(runs, after.protected)

@@ -84,15 +84,16 @@ def test_gate(K: int) -> None:
         torch.testing.assert_close(out.own_logits, own, rtol=1e-10, atol=1e-12)
         ours = gradient(row, lambda leaf, t=task: mixed(net.forward(leaf, x, head(t)).logits))
         expected = gradient(row, lambda leaf, t=task: mixed(hand.logits(leaf, x, t)[0]))
-        assert hand.cut(expected)["gate"][:, task].all()
+        assert hand.cut(expected)["gate"][:, task].any(-1).all()  # of features that are not silent
         torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-11)
 
 
 def test_gates_are_standard_normal_and_differ() -> None:
     net, _ = make("digits", 2, 5, (2,) * 40, gate=True)
-    gates = torch.stack([net.layout.view(row, "gate") for row in net.initial(range(10))])
-    assert gates.unique().numel() == gates.numel()
-    assert abs(float(gates.mean())) < 0.1 and abs(float(gates.std()) - 1) < 0.1
+    gates = torch.stack([net.layout.view(row, "gate") for row in net.initial(range(10))])  # (R, K, T, F)
+    assert gates.shape == (10, 5, 40, net.features)
+    assert len(gates.flatten(0, 2).unique(dim=0)) == 10 * 5 * 40
+    assert abs(float(gates.mean())) < 0.01 and abs(float(gates.std()) - 1) < 0.01
 
 
 @pytest.mark.parametrize("gate", [False, True])

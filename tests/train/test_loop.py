@@ -255,3 +255,44 @@ def test_accuracies_are_those_of_the_weights() -> None:
 def test_it_learns() -> None:
     trainer = trained("finetune", digit_streams([0, 1]), Training(epochs=10, batch=32, rate=1e-2), width=16)
     assert float(torch.tensor(trainer.position.records[0]["accuracy"])[:, 0].min()) > 95
+
+
+# ---------------------------------------------------------------------- momentum that goes on
+
+
+@pytest.mark.parametrize("name", ["finetune", "ewc", "caf-ewc"])
+def test_a_head_stays_where_its_task_left_it(name: str) -> None:
+    """Also where momentum goes on: the backbone coasts into the next task, the head of the last one does not."""
+    training = replace(SHORT, optimiser="sgd", schedule="step", validation=0.0, carry=True, penalties_from=1)
+    trainer = make_trainer(method(name), digit_streams([0, 1], tasks=3), training)
+    left: list[dict[str, Tensor]] = []
+    momentum: list[float] = []
+
+    def watch(t: Trainer) -> bool:
+        if t.position.epoch == 0:  # a task has ended
+            left.append({n: t.net.layout.view(t.theta, n).clone() for n in t.net.head_names})
+            momentum.append(float(t.optimiser.tensors()["sgd.velocity"][:, : t.net.layout.protected].abs().max()))
+        return False
+
+    trainer.run(watch)
+    assert len(left) == 3 and min(momentum) > 0
+    for task, then in enumerate(left):
+        for part, value in then.items():
+            assert torch.equal(value[:, : task + 1], left[-1][part][:, : task + 1])
+
+
+def test_momentum_of_a_head_that_tasks_share_goes_on() -> None:
+    stream = replace(hand_stream([40, 40], held_out=0), heads="shared")
+    training = replace(SHORT, optimiser="sgd", schedule="step", validation=0.0, carry=True)
+    trainer = make_trainer(method("finetune"), [stream], training)
+    before: list[Tensor] = []
+
+    def watch(t: Trainer) -> bool:
+        if t.position.epoch == 0 and t.position.phase == 1:
+            before.append(t.optimiser.tensors()["sgd.velocity"].clone())
+            t._begin_phase()
+            before.append(t.optimiser.tensors()["sgd.velocity"].clone())
+        return False
+
+    trainer.run(watch)
+    assert torch.equal(*before) and bool(trainer.net.layout.view(before[0], "head.weight").any())

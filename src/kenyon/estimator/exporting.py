@@ -63,9 +63,9 @@ class Plain(nn.Module):
                 made[place] = nn.ModuleList(of_task)
             self.networks.append(made[0 if shared else place])
             self.heads.append(nn.ModuleList(_head(net, row, net.head_of(t), len(known.labels[t])) for row in rows))
-            gate = torch.ones(len(rows), net.learners)
+            gate = torch.ones(len(rows), net.learners, 1)
             if net.gate:
-                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., net.head_of(t)])
+                gate = torch.sigmoid(GATE_SLOPE * net.layout.view(rows, "gate")[..., net.head_of(t), :])
             self.gates.append(nn.Parameter(gate, requires_grad=False))
             columns = np.searchsorted(known.classes, known.labels[t]) if task is None else np.arange(self.classes)
             spread = torch.zeros(len(columns), self.classes)

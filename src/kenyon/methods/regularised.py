@@ -25,6 +25,7 @@ from kenyon.penalties import (
     ActiveForgetting1,
     ActiveForgetting2,
     Confidence,
+    DecayingHeads,
     Divergence,
     StabilityProtection,
     Strength,
@@ -78,8 +79,9 @@ def _caf(
     af1: Adapt,
     afs: Adapt,
     afs_form: Form,
+    af1_heads: DecayingHeads,
 ) -> Method:
-    forgetting = ActiveForgetting1(lambda_af, adaptive("af1", af1))
+    forgetting = ActiveForgetting1(lambda_af, adaptive("af1", af1), af1_heads)
     penalties = (StabilityProtection(lambda_sp), forgetting, divergence(gamma, afs, afs_form))
     return Method(importance, penalties, multi=True)
 
@@ -144,35 +146,54 @@ def agscl(lambda_sp: Strength, mu: Strength, rho: Strength, eta: Strength = 0.9)
 
 @method
 def ewc_af1(
-    lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """EWC with active forgetting AF-1: decay towards an empty network."""
-    return Method(fisher_named(fisher, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af, heads=af1_heads))
+    return Method(fisher_named(fisher, accumulate), penalties)
 
 
 @method
 def ewc_af2(
-    lambda_sp: Strength, lambda_af: Strength, fisher: Fisher = "published", accumulate: Accumulate | None = None
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    fisher: Fisher = "published",
+    accumulate: Accumulate | None = None,
+    af2_validated: bool = True,
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
-    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
     return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher),))
 
 
 @method
 def mas_af1(
-    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    accumulate: Accumulate = "sum",
+    omega: Omega = "published",
+    af1_heads: DecayingHeads = "current",
+    from_first: bool = False,
 ) -> Method:
-    """MAS with active forgetting AF-1."""
-    return Method(mas_named(omega, accumulate), (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af)))
+    """MAS with active forgetting AF-1: from the second task on or, as published, `from_first`."""
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting1(lambda_af, heads=af1_heads))
+    return Method(mas_named(omega, accumulate), penalties, from_first=from_first)
 
 
 @method
 def mas_af2(
-    lambda_sp: Strength, lambda_af: Strength, accumulate: Accumulate = "sum", omega: Omega = "published"
+    lambda_sp: Strength,
+    lambda_af: Strength,
+    accumulate: Accumulate = "sum",
+    omega: Omega = "published",
+    af2_validated: bool = True,
 ) -> Method:
     """MAS with active forgetting AF-2."""
-    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af))
+    penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
     return Method(mas_named(omega, accumulate), penalties, (_expanded(omega),))
 
 
@@ -198,9 +219,10 @@ def caf_ewc(
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on EWC."""
-    return _caf(fisher_named(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(fisher_named(fisher, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form, af1_heads)
 
 
 @method
@@ -213,6 +235,7 @@ def caf_mas(
     af1: Adapt = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
+    af1_heads: DecayingHeads = "current",
 ) -> Method:
     """Collaborative continual learners with active forgetting (CAF) on MAS."""
-    return _caf(mas_named(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form)
+    return _caf(mas_named(omega, accumulate), lambda_sp, lambda_af, gamma, af1, afs, afs_form, af1_heads)

@@ -2,7 +2,8 @@
 
 The head of task t sees the sum of the learners' vectors; a learner's own prediction is the same head applied to its
 own vector (Methods, Multiple Parallel Continual Learners). An optional task gate multiplies a learner's vector by
-sigmoid(100 e_{i,t}) first.
+sigmoid(100 e_{i,t}) first, number by number: as many as the vector has for every learner i and task t, so that a task
+hears about half of what each learner says.
 """
 
 from __future__ import annotations
@@ -74,17 +75,17 @@ class Heads:
                 worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
                 views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
             if self.gate:
-                views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners,))
+                views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners, self.features))
 
     def outputs(
         self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
     ) -> Outputs:
         """What the heads make of the learners' vectors (..., K, B, F)."""
         if self.gate:
-            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-1, heads))  # (..., K, n)
+            gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-2, heads))  # (..., K, n, F)
             if member is not None:
-                gate = gate.gather(-1, member.unsqueeze(-2).expand(*gate.shape[:-1], -1))  # (..., K, B)
-            f = f * gate.unsqueeze(-1)
+                gate = gate.gather(-2, member.unsqueeze(-2).unsqueeze(-1).expand(f.shape))  # (..., K, B, F)
+            f = f * gate
         out = self._predictions(f, views, heads, member, own=own)
         return replace(out, values=self._values(f, views, heads, member)) if self.values else out
 

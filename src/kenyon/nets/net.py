@@ -96,7 +96,7 @@ class Net:
         self.backbone_names = tuple(parts.trained)
         protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
         if gate:
-            protected["gate"] = (learners, T)
+            protected["gate"] = (learners, T, self.features)
         self.head_names, self.values = tuple(ends), values
         self.statistics = Statistics(parts.statistics, given=start == "given")
         seen = self.statistics.shapes(T, learners)

@@ -192,11 +192,20 @@ class Trainer:
         # nothing goes on where no weights do.
         if not self.carries or len(self.method.stages) > 1 or self._begins_anew:
             self.optimiser.restart()
+        elif not self.net.shared:
+            self._stop_heads()
         if self.stage == 0:
             self._begin_task()
         self.rate.fill_(self.training.rate)
         self.schedule.begin(self.theta)
         self.finite.clear()
+
+    def _stop_heads(self) -> None:
+        """Momentum would carry the head of the task before on, with no loss and no protection to bring it back."""
+        rows = [tensor for tensor in self.optimiser.tensors().values() if tensor.shape == self.theta.shape]
+        for momentum in rows:
+            for name in self.net.head_names:
+                self.net.layout.view(momentum, name).zero_()
 
     def _begin_task(self) -> None:
         if self.method.schedule == "restart":

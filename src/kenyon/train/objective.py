@@ -40,7 +40,7 @@ class Objective(Terms):
 
     @torch.no_grad()
     def held_out(self, into: Tensor) -> None:
-        """The loss on validation data (R,): with penalties on weights, and those on predictions that ask for it."""
+        """The loss on validation data (R,), with the penalties that count in it."""
         into.zero_()
         said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
         self.engine.held_out_loss(self.theta, into, partial(self.said, said) if said else None)

@@ -31,7 +31,8 @@ class Training:
     momentum: float = 0.9  # of sgd
     schedule: ScheduleName = "plateau"
     drop_epoch: int = 30
-    carry: bool = False  # one optimiser for all tasks, whose momentum goes on from one to the next
+    # One optimiser for all tasks, whose momentum goes on from one to the next; that of heads of their own does not.
+    carry: bool = False
     penalties_from: int = 2  # the task, counted from 1, from which on penalties on weights act
 
     def __post_init__(self) -> None:

@@ -38,9 +38,12 @@ class Terms:
         return any(penalty.needs_own for penalty in self.method.prediction_penalties)
 
     def values(self) -> list[Tensor]:
-        """What the penalties on weights amount to, (R,) each."""
+        """What the penalties on weights amount to, (R,) each, of those that count in the validation loss."""
+        if not self.penalised:
+            return []
         weights = self._weights()
-        return [penalty.value(weights) for penalty in self.method.parameter_penalties] if self.penalised else []
+        counting = (p for p in self.method.parameter_penalties if getattr(p, "validated", True))
+        return [penalty.value(weights) for penalty in counting]
 
     def forces(self, gradient: Tensor) -> list[Force]:
         """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
