@@ -80,7 +80,7 @@ class Agents:
         self.heads = torch.zeros(1, dtype=torch.long, device=self.device)
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         self.terms = Terms(net, method, self.heads, self.theta, self.importance, self.anchor, self.hooks)
-        self.rollout = self._new_rollout(ppo.horizon)
+        self.rollout = Rollout(net, R, ppo.horizon, N, suite.shape, ppo.minibatches)
         # Of the moment at hand: what chance says, and what follows.
         self.chance, self.log_p, self.value = (torch.zeros(R, N, device=self.device) for _ in range(3))
         self.action = torch.zeros(R, N, dtype=torch.long, device=self.device)
@@ -203,14 +203,16 @@ class Agents:
     # ------------------------------------------------------------------ collecting
 
     @torch.no_grad()
-    def _collect(self, into: Rollout, keys: Tensor) -> None:
-        """Play. While the network looks at one run's games, those of the others are stepped."""
+    def _collect(self, into: Rollout, keys: Tensor, begin: int = 0) -> None:
+        """Play the steps from `begin` on. While the network looks at one run's games, those of the others are
+        stepped.
+        """
         crowd = self.venue.crowd
         assert crowd is not None
         with self._timed("collect"):
             gone = {(run, 0) for run, place in enumerate(self.position.diverged) if place is not None}
             into.draw(keys)
-            for t in range(into.steps + 1):
+            for t in range(begin, into.steps + 1):
                 self.chance.copy_(into.chance[:, min(t, into.steps - 1)])
                 for run in self.groups:
                     for r, _, moment in crowd.arrive(run):
@@ -312,15 +314,16 @@ class Agents:
     # ------------------------------------------------------------------ importance
 
     def _measure(self, importance: GradientImportance) -> Tensor:
-        """Importance of the weights for the game at hand, from fresh rollouts: (R, Pp). See `rl.importance`."""
-        ppo, size = self.ppo, self.net.layout.protected
-        estimate, rollout = torch.zeros_like(self.anchor), self._new_rollout(ppo.importance_steps)
+        """Importance of the weights for the game at hand, from fresh play: (R, Pp). See `rl.importance`."""
+        ppo, size, rollout = self.ppo, self.net.layout.protected, self.rollout
+        estimate = torch.zeros_like(self.anchor)
 
-        def output_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-            return importance.objective(out.logits, batch.actions, torch.ones_like(batch.log_p))
+        def vector_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            assert out.vector is not None
+            return torch.linalg.vector_norm(out.vector, dim=-1).sum(-1)
 
         def step() -> None:
-            self._gradients(rollout, self._ppo if importance.square else output_norms)
+            self._gradients(rollout, self._ppo if importance.square else vector_norms)
             if importance.square:
                 clip_norms(self.gradient, ppo.norm)
             found = self.gradient[:, :size]
@@ -330,13 +333,14 @@ class Agents:
         self._play(Purpose.IMPORTANCE, 0)
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
-            self._collect(rollout, self._keys(Purpose.IMPORTANCE, number))
+            begin = ppo.horizon - ppo.importance_steps if number else 0
+            rollout.forget(ppo.horizon - begin)
+            self._collect(rollout, self._keys(Purpose.IMPORTANCE, number), begin)
             rollout.shuffle(self._keys(Purpose.IMPORTANCE, number, 1))
             for _ in range(ppo.minibatches):
                 self._repeat(step, "importance")
         self.captured.clear()
-        share = ppo.importance_rollouts
-        return estimate / (share if importance.square else share * ppo.importance_steps * ppo.copies)
+        return estimate / ppo.importance_rollouts
 
     # ------------------------------------------------------------------ what the parts above use
 
@@ -344,10 +348,6 @@ class Agents:
         """Begin the game at hand, as training plays it."""
         threads = len(self.groups) > 1
         self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads)
-
-    def _new_rollout(self, steps: int) -> Rollout:
-        ppo, runs = self.ppo, len(self.seeds)
-        return Rollout(self.net, runs, steps, ppo.copies, self.suite.shape, ppo.minibatches)
 
     def _keys(self, purpose: Purpose, *words: int) -> Tensor:
         """(R,) one a run."""

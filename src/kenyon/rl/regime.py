@@ -16,7 +16,7 @@ class Ppo:
     """Defaults: Atari, as published.
 
     anchors each: every game's importance pulls towards the weights that this game left. last: all of it pulls towards
-    those of the game before, as for images. published: each for the Fisher information, last for the others.
+    those of the game before, as for images. published: each for the Fisher information and MAS, last for SI and RWalk.
     """
 
     steps: int = 5_000_000  # of every game, all copies together
@@ -36,7 +36,7 @@ class Ppo:
     episodes: int = 10  # an evaluation and game
     longest: int = 30_000  # steps of an episode that is scored: one that has not ended by then, as it stands
     importance_rollouts: int = 100
-    importance_steps: int = 20  # of every copy, a rollout
+    importance_steps: int = 20  # of every copy that are new in a rollout, which is as long as training's
     anchors: Anchors = "published"
     penalties_from: int = 2  # the game, counted from 1, from which on penalties on weights act
 
@@ -58,12 +58,16 @@ class Ppo:
                 raise ConfigError(f"{name} must be a number from 0 to 1, not {getattr(self, name)}.")
         if self.anchors not in get_args(Anchors):
             raise ConfigError(f"anchors must be {', '.join(get_args(Anchors))}, not '{self.anchors}'.")
-        for what, steps in (("horizon", self.horizon), ("importance_steps", self.importance_steps)):
-            if self.copies * steps % self.minibatches:
-                raise ConfigError(
-                    f"copies x {what} = {self.copies} x {steps} cannot be dealt into {self.minibatches} equal "
-                    "minibatches. Change copies, minibatches or the steps."
-                )
+        if self.samples % self.minibatches:
+            raise ConfigError(
+                f"copies x horizon = {self.copies} x {self.horizon} cannot be dealt into {self.minibatches} equal "
+                "minibatches. Change copies, horizon or minibatches."
+            )
+        if self.importance_steps > self.horizon:
+            raise ConfigError(
+                f"importance_steps={self.importance_steps} is more than a rollout has: horizon={self.horizon}. Set it "
+                "lower, and importance_rollouts higher."
+            )
         if self.updates < 1:
             raise ConfigError(
                 f"steps={self.steps:,} is too few for one update: {self.copies} copies x {self.horizon} steps need "

@@ -70,6 +70,14 @@ class Rollout:
         words = Noise.at(keys, times.unsqueeze(1)).of_steps(times).words(self.copies)  # (R * T, N)
         self.chance.copy_(((words >> 8) & 0xFFFFFF).view_as(self.chance).float() / (1 << 24))
 
+    def forget(self, oldest: int) -> None:
+        """Let so many of the oldest steps go; the others move to the front, and the places behind are free."""
+        if oldest < self.steps:
+            for buffer in (self.observations, self.actions, self.log_p, self.values):
+                buffer[:, :-oldest] = buffer[:, oldest:].clone()
+            for given in self.given:
+                given[:, :-oldest] = given[:, oldest:].copy()
+
     def weigh(self, discount: float, gae: float) -> None:
         """Advantages and returns, once all steps and the values behind them are there."""
         self.rewards.copy_(torch.from_numpy(self.given[0]))
