@@ -6,15 +6,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from kenyon.nets import Net, atari_cnn
 from kenyon.nets.execution import Stacked
-from kenyon.rl.environment import Suite
+from kenyon.random import Purpose
+from kenyon.rl.environment import Suite, find_suite
 from kenyon.rl.evaluate import greedy_scores
 from kenyon.rl.loop import Agents
+from kenyon.rl.mini import MiniGames
 from kenyon.rl.regime import Ppo
 from kenyon.train import Interrupted
 from kenyon.train.state import load_state, save_state
@@ -91,6 +96,42 @@ def test_convolutions_run_by_run_equal_runs_alone() -> None:
     alone = agents("ewc", ["catch", "sort"], [8], backbone=convolutional(1))
     alone.run()
     assert_same(together, 1, alone)
+
+
+def test_copies_in_turns_are_played_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of 1 and 3 copies: what is seen, done and weighed is the same, and so is what the run learns of it."""
+
+    def few(game: str, copies: int, seed: int, first: int) -> MiniGames:
+        games = MiniGames(game, first + copies, seed)
+        monkeypatch.setattr(games, "reseed", lambda seed: cut(MiniGames(game, first + copies, seed).keys))
+
+        def cut(keys: npt.NDArray[np.uint64]) -> None:
+            games.keys, games.count = keys[first:], copies
+
+        cut(games.keys)
+        return games
+
+    def in_turns(game: str, copies: int, seed: int, training: bool) -> list[MiniGames]:
+        return [few(game, 1, seed, 0), few(game, copies - 1, seed, 1)]
+
+    suite = replace(find_suite("rl-mini"), make_in_turns=in_turns)
+    games, net = list(suite.games[:2]), nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(64, 16), nn.ReLU())
+    rollouts, found = [], []
+    for turns in (False, True):
+        monkeypatch.setattr(Agents, "_in_turns", turns)
+        a = agents("ewc", games, [3], suite=suite, backbone=net)
+        a.enter_game()
+        assert a.venue.crowd is not None and len(a.venue.crowd.places) == 1 + turns
+        a._begin_game()
+        a._collect(a.rollout, a._keys(Purpose.ACTION, 0))
+        rollouts.append(a.rollout)
+        a.run()
+        found.append(a.theta)
+    for name in ("observations", "actions", "rewards", "ended"):
+        assert torch.equal(getattr(rollouts[0], name), getattr(rollouts[1], name)), name
+    for name in ("log_p", "values", "advantages"):
+        torch.testing.assert_close(getattr(rollouts[1], name), getattr(rollouts[0], name))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_that_diverges_leaves_the_others_as_they_are() -> None:

@@ -204,36 +204,41 @@ class Agents:
 
     @torch.no_grad()
     def _collect(self, into: Rollout, keys: Tensor, begin: int = 0) -> None:
-        """Play the steps from `begin` on. While the network looks at one run's games, those of the others are
-        stepped.
+        """Play the steps from `begin` on. While the network looks at one run's games, or at a group of copies of a
+        run that is alone, the others are stepped.
         """
         crowd = self.venue.crowd
         assert crowd is not None
         with self._timed("collect"):
-            gone = {(run, 0) for run, place in enumerate(self.position.diverged) if place is not None}
+            lost = [run for run, place in enumerate(self.position.diverged) if place is not None]
+            gone = {(run, group) for run in lost for group in range(len(crowd.places))}
+            turns = [(run, group, place) for run in self.groups for group, place in enumerate(crowd.places)]
             into.draw(keys)
             for t in range(begin, into.steps + 1):
                 self.chance.copy_(into.chance[:, min(t, into.steps - 1)])
-                for run in self.groups:
-                    for r, _, moment in crowd.arrive(run):
-                        into.given[0][r, t - 1], into.given[1][r, t - 1] = moment.rewards, moment.ended
+                for run, group, place in turns:
+                    for r, _, moment in crowd.arrive(run, group):
+                        into.given[0][r, t - 1, place] = moment.rewards
+                        into.given[1][r, t - 1, place] = moment.ended
                         self.recent[r].extend(score for _, score in moment.scores)
-                    self._repeat(partial(self._act, run, crowd), "act", str(run))
-                    into.values[run, t] = self.value[run]
+                    self._repeat(partial(self._act, run, place, crowd), "act", str(run), group)
+                    into.values[run, t, place] = self.value[run, place]
                     if t == into.steps:
                         continue  # only the value behind the last step was wanted
-                    into.observations[run, t] = crowd.seen[run]
-                    into.actions[run, t], into.log_p[run, t] = self.action[run], self.log_p[run]
-                    crowd.play(run, self.action[run], gone)
+                    into.observations[run, t, place] = crowd.seen[run, place]
+                    into.actions[run, t, place] = self.action[run, place]
+                    into.log_p[run, t, place] = self.log_p[run, place]
+                    crowd.play(run, self.action[run, place], gone, group)
             into.weigh(self.ppo.discount, self.ppo.gae)
 
-    def _act(self, run: Runs, crowd: Crowd) -> None:
+    def _act(self, run: Runs, place: slice, crowd: Crowd) -> None:
         """What to do at what is seen, how likely that was, and what the moment is worth."""
         with torch.no_grad():
-            out = self.net.forward(self.theta[run], looked_at(self.net, crowd.seen[run]), self.heads)
+            out = self.net.forward(self.theta[run], looked_at(self.net, crowd.seen[run, place]), self.heads)
             assert out.values is not None
-            self.action[run] = drawn(out.logits, self.chance[run], self.net.class_counts[self.position.phase])
-            self.log_p[run], self.value[run] = taken(out.logits, self.action[run]), out.values
+            actions = drawn(out.logits, self.chance[run, place], self.net.class_counts[self.position.phase])
+            self.action[run, place], self.value[run, place] = actions, out.values
+            self.log_p[run, place] = taken(out.logits, actions)
 
     # ------------------------------------------------------------------ learning
 
@@ -346,8 +351,14 @@ class Agents:
 
     def _play(self, purpose: Purpose, number: int) -> None:
         """Begin the game at hand, as training plays it."""
-        threads = len(self.groups) > 1
-        self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads)
+        turns = self._in_turns
+        threads = turns or len(self.groups) > 1
+        self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads, turns=turns)
+
+    @property
+    def _in_turns(self) -> bool:
+        """A run that is alone would wait for its games, and they for it. (On a CPU all share the same cores.)"""
+        return self.device.type == "cuda" and len(self.seeds) == 1 and not self.net.together
 
     def _keys(self, purpose: Purpose, *words: int) -> Tensor:
         """(R,) one a run."""

@@ -16,7 +16,8 @@ class Ppo:
     """Defaults: Atari, as published.
 
     anchors each: every game's importance pulls towards the weights that this game left. last: all of it pulls towards
-    those of the game before, as for images. published: each for the Fisher information and MAS, last for SI and RWalk.
+    those of the game before, as for images. published: each for importances that are measured on rollouts, last for
+    those from the way (SI, RWalk).
     """
 
     steps: int = 5_000_000  # of every game, all copies together
@@ -65,8 +66,8 @@ class Ppo:
             )
         if self.importance_steps > self.horizon:
             raise ConfigError(
-                f"importance_steps={self.importance_steps} is more than a rollout has: horizon={self.horizon}. Set it "
-                "lower, and importance_rollouts higher."
+                f"importance_steps={self.importance_steps} is more than a rollout has: horizon={self.horizon}. Set "
+                "importance_steps lower."
             )
         if self.updates < 1:
             raise ConfigError(
