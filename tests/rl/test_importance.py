@@ -120,10 +120,10 @@ def test_importance_is_that_of_the_definition(kind: str, name: str) -> None:
         torch.testing.assert_close(found, expected[:protected], rtol=1e-3, atol=1e-9)
 
 
-@pytest.mark.parametrize("new", [8, 3, 1])
-def test_rollouts_of_importance_go_on_from_each_other(new: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("asked", [20, 8, 3, 1])
+def test_rollouts_of_importance_go_on_from_each_other(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is the last 8 steps of one play, `new` of them its own, weighed as a whole; nothing else is played."""
-    ppo = replace(SHORT, importance_steps=new, importance_rollouts=4)
+    new, ppo = min(asked, 8), replace(SHORT, importance_steps=asked, importance_rollouts=4)
     a = agents("ewc", ["catch", "sort"], [3], ppo)
     a.enter_game()
     seen: list[dict[str, Tensor]] = []

@@ -25,7 +25,7 @@ from kenyon.nets.layout import Rows
 from kenyon.random import Purpose, key, normal
 from kenyon.rl.crowd import Crowd
 from kenyon.rl.environment import Suite
-from kenyon.rl.evaluate import greedy_scores
+from kenyon.rl.evaluate import episode_scores
 from kenyon.rl.importance import clip_norms, merged, own_anchors
 from kenyon.rl.ppo import drawn, ppo_loss, taken
 from kenyon.rl.regime import Ppo
@@ -312,7 +312,10 @@ class Agents:
         with self._timed("evaluate"):
             seen = range(at.phase + 1)
             halls = self.venue.test(at.phase, at.epoch, self.ppo.episodes)
-            scores = greedy_scores(self.net, self.theta, halls, list(seen), live=self.live, longest=self.ppo.longest)
+            draws = self._keys(Purpose.EVALUATION, at.epoch) if self.ppo.acting == "drawn" else None
+            scores = episode_scores(
+                self.net, self.theta, halls, list(seen), live=self.live, longest=self.ppo.longest, draws=draws
+            )
             moment = [at.phase, at.epoch * self.ppo.samples]
             at.records.append({"moment": [moment] * len(self.seeds), "scores": scores.nanmean(-1).tolist()})
 
@@ -338,7 +341,7 @@ class Agents:
         self._play(Purpose.IMPORTANCE, 0)
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
-            begin = ppo.horizon - ppo.importance_steps if number else 0
+            begin = max(0, ppo.horizon - ppo.importance_steps) if number else 0
             rollout.forget(ppo.horizon - begin)
             self._collect(rollout, self._keys(Purpose.IMPORTANCE, number), begin)
             rollout.shuffle(self._keys(Purpose.IMPORTANCE, number, 1))
