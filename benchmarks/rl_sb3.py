@@ -126,6 +126,10 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
         seed=seed,
         device=device,
     )
+    with torch.no_grad():  # heads begin as Kenyon's
+        for head, gain in ((model.policy.action_net, 0.01), (model.policy.value_net, 1.0)):
+            nn.init.orthogonal_(head.weight, gain)
+            nn.init.zeros_(head.bias)
     started = time.perf_counter()
     model.learn(ppo.updates * ppo.samples)
     seconds = time.perf_counter() - started

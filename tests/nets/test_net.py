@@ -174,6 +174,23 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
     assert torch.equal(one["head.weight"], other["head.weight"][:2])
 
 
+def test_heads_that_act_begin_nearly_even() -> None:
+    """Rows of length 0.01 at right angles and no bias, so that whatever the learners say hardly prefers an action; a
+    value head is one row of length 1."""
+    net = Net(nn.Flatten(), (12,), (3, 5), values=True, in_place=False)
+    row = net.initial([4])[0]
+    p = {name: net.layout.view(row, name).double() for name in net.head_names}
+    for task, count in enumerate((3, 5)):
+        W = p["head.weight"][task, :count]
+        torch.testing.assert_close(W @ W.T, 1e-4 * torch.eye(count).double(), rtol=1e-5, atol=1e-9)
+        assert float(p["value.weight"][task].norm()) == pytest.approx(1, rel=1e-5)
+    assert not p["head.weight"][0, 3:].any() and not p["head.bias"].any() and not p["value.bias"].any()
+    assert not torch.equal(p["head.weight"][0, :3], p["head.weight"][1, :3])
+    vectors = 30 * torch.rand(1, 100, 12)  # as long as those that games leave behind
+    out = net.forward(row, vectors[0], torch.tensor([1]))
+    assert float(out.logits.softmax(-1).max()) < 0.6 and float(out.logits.softmax(-1).min()) > 0.05
+
+
 def test_first_weights_have_pytorchs_ranges() -> None:
     """Uniform in +-1/sqrt(fan-in), weights and biases: PyTorch's default for convolutions and dense layers."""
     net, hand = make("cifar", 8, 3, (5,) * 4)

@@ -246,11 +246,43 @@ def test_the_same_seed_plays_alike_in_any_number_of_processes(suite: str) -> Non
     assert not np.array_equal(play(other, 60), plays[0])
 
 
+def test_copies_in_turns_play_as_they_do_together() -> None:
+    """Five in two groups, shared out among two processes, stepped alternately, and one group twice as often."""
+    real()
+    whole = atari.make("DemonAttack", 5, 1, True)
+    groups = atari.make_in_turns("DemonAttack", 5, 1, True, parts=2)
+    assert [group.count for group in groups] == [2, 3]
+    assert np.array_equal(np.concatenate([group.seeds for group in groups]), whole.seeds)
+    actions = np.random.default_rng(0).integers(0, 6, (60, 5))
+    for seed in (1, 7):
+        for games in (whole, *groups):
+            games.reseed(seed)
+        expected = np.stack([whole.reset(), *(whole.step(action).observations for action in actions)])
+        first, second = (group.reset() for group in groups)
+        seen = [[first], [second]]
+        for t, action in enumerate(actions):
+            seen[0].append(groups[0].step(action[:2]).observations)
+            if t % 2:  # the second group is one step behind, and catches up
+                seen[1] += [groups[1].step(a[2:]).observations for a in actions[t - 1 : t + 1]]
+        assert np.array_equal(np.concatenate([np.stack(one) for one in seen], axis=1), expected)
+    processes = list(groups[0].emulated.processes)
+    for games in (whole, *groups):
+        games.close()
+    assert len(processes) == 2 and all(process.poll() == 0 for process in processes)
+
+
+def test_few_copies_take_no_turns() -> None:
+    real()
+    (games,) = find_suite("atari").make_in_turns("Boxing", 3, 1, True)  # type: ignore[misc]
+    assert games.count == 3 and np.array_equal(play(games, 5), play(atari.make("Boxing", 3, 1, True), 5))
+    games.close()
+
+
 def test_a_process_that_dies_is_told() -> None:
     real()
     games = atari.make("Boxing", 4, 1, True, parts=2)
     games.reset()
-    processes = games.emulated.processes
+    processes = list(games.emulated.processes)
     for process in processes:
         process.terminate()  # as a scheduler does, to all: the games go on until they are closed
     games.step(np.zeros(4, dtype=np.int64))
@@ -258,6 +290,15 @@ def test_a_process_that_dies_is_told() -> None:
     with pytest.raises(ConfigError, match="A process of emulators ended by signal 9"):
         games.step(np.zeros(4, dtype=np.int64))
     assert all(process.poll() is not None for process in processes)  # nothing stays behind
+    groups = atari.make_in_turns("Boxing", 4, 1, True, parts=2)
+    for group in groups:
+        group.reset()
+    processes = list(groups[0].emulated.processes)
+    processes[0].kill()
+    for group in groups:  # each of them says so
+        with pytest.raises(ConfigError, match="A process of emulators ended"):
+            group.step(np.zeros(2, dtype=np.int64))
+    assert all(process.poll() is not None for process in processes)
 
 
 def play(games: AtariGames | Any, steps: int) -> Any:

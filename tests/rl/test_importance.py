@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from kenyon.rl.importance import check_importance, clip_norms, merged, own_ancho
 from kenyon.rl.loop import Agents
 from kenyon.rl.rollout import Rollout
 from tests.rl.fleets import SHORT, agents, clipped, gradient_of, parts_of, samples_of
-from tests.rl.slow import SlowNet, slow_divergence, slow_entropy, slow_ppo
+from tests.rl.slow import SlowNet, slow_advantages, slow_divergence, slow_entropy, slow_ppo
 
 
 @given(st.integers(0, 1000), st.floats(0.01, 10))
@@ -61,7 +62,7 @@ def test_one_anchor_holds_weights_as_one_a_game_would(seed: int, games: int, how
 
 
 def test_which_anchors_are_published() -> None:
-    for name, each in (("ewc", True), ("mas", False), ("si", False)):
+    for name, each in (("ewc", True), ("mas", True), ("si", False), ("rwalk", False)):
         method = find_method(name)({"lambda_sp": 1.0})
         assert own_anchors(method, "published") is each
         assert own_anchors(method, "last") is False
@@ -94,7 +95,7 @@ class Recorded(Agents):
 @pytest.mark.parametrize("kind", ["fisher", "mas"])
 @pytest.mark.parametrize("name", ["ewc", "caf-ewc"])
 def test_importance_is_that_of_the_definition(kind: str, name: str) -> None:
-    """Two rollouts of 4 steps and 4 copies, in 4 minibatches each, in the second game; norms are clipped or not."""
+    """Two rollouts of 8 steps and 4 copies, in 4 minibatches each, in the second game; norms are clipped or not."""
     ppo = replace(SHORT, norm=0.5 if name == "ewc" else 100.0)
     a = agents(name, ["catch", "sort"], [3, 4], ppo)
     a.__class__ = Recorded
@@ -102,21 +103,52 @@ def test_importance_is_that_of_the_definition(kind: str, name: str) -> None:
     a.position.phase = 1
     a.heads.fill_(1)
     kept = a.keep()  # type: ignore[attr-defined]
-    size, protected = 4 * 4 * ppo.importance_rollouts, a.net.layout.protected
+    protected = a.net.layout.protected
     for run in range(2):
         parts = parts_of(a, run)
         net, expected = SlowNet(parts, 1), torch.zeros(a.net.layout.size, dtype=torch.float64)
-        assert len(kept[run]) == 8 and len({len(m) for m in kept[run]}) == 1
+        assert [len(m) for m in kept[run]] == [8] * 8  # as large as those of training
         for samples in kept[run]:
             if kind == "fisher":
                 gradient = gradient_of(slow_ppo(net, samples, ppo.clip, ppo.value), parts)
                 expected += clipped(gradient, ppo.norm) ** 2 / ppo.importance_rollouts
             else:
-                norms = sum(torch.sqrt((net.logits(net.together(s["image"])) ** 2).sum()) for s in samples)
-                expected += gradient_of(norms, parts).abs() / size
+                norms = sum(torch.sqrt((net.together(s["image"]) ** 2).sum()) for s in samples)
+                expected += gradient_of(norms, parts).abs() / ppo.importance_rollouts
         found = a.found[run].double()  # type: ignore[attr-defined]
         assert float(found.max()) > 0
         torch.testing.assert_close(found, expected[:protected], rtol=1e-3, atol=1e-9)
+
+
+@pytest.mark.parametrize("asked", [20, 8, 3, 1])
+def test_rollouts_of_importance_go_on_from_each_other(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is the last 8 steps of one play, `new` of them its own, weighed as a whole; nothing else is played."""
+    new, ppo = min(asked, 8), replace(SHORT, importance_steps=asked, importance_rollouts=4)
+    a = agents("ewc", ["catch", "sort"], [3], ppo)
+    a.enter_game()
+    seen: list[dict[str, Tensor]] = []
+    names = ("observations", "actions", "log_p", "values", "rewards", "ended", "advantages")
+    shuffle = Rollout.shuffle
+
+    def noted(rollout: Rollout, keys: Tensor) -> None:
+        seen.append({name: getattr(rollout, name)[0].clone() for name in names})
+        shuffle(rollout, keys)
+
+    monkeypatch.setattr(Rollout, "shuffle", noted)
+    a._measure(fisher_published())
+    a.venue.leave()
+    assert len(seen) == 4
+    for before, after in pairwise(seen):
+        for name in names[:-1]:
+            kept = before[name][new:8]
+            torch.testing.assert_close(after[name][: 8 - new], kept, rtol=0, atol=0 if name != "values" else 1e-6)
+    for one in seen:
+        found = slow_advantages(one["rewards"], one["ended"], one["values"], ppo.discount, ppo.gae)
+        expected = torch.tensor(found, dtype=torch.float64)
+        expected = (expected - expected.mean()) / (expected.std() + 1e-5)
+        torch.testing.assert_close(one["advantages"].double(), expected, rtol=1e-4, atol=1e-5)
+    last = torch.cat([one["observations"][-new:] for one in seen])
+    assert len(last.flatten(1).unique(dim=0)) > new  # the game goes on
 
 
 @pytest.mark.parametrize("name", ["ewc", "cpr-ewc", "ewc-af1", "caf-ewc"])

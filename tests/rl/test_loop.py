@@ -6,15 +6,20 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call
 
 from kenyon.nets import Net, atari_cnn
 from kenyon.nets.execution import Stacked
-from kenyon.rl.environment import Suite
-from kenyon.rl.evaluate import greedy_scores
+from kenyon.random import Purpose, key
+from kenyon.rl.environment import Moment, Suite, find_suite
+from kenyon.rl.evaluate import episode_scores
 from kenyon.rl.loop import Agents
+from kenyon.rl.mini import MiniGames
 from kenyon.rl.regime import Ppo
 from kenyon.train import Interrupted
 from kenyon.train.state import load_state, save_state
@@ -91,6 +96,42 @@ def test_convolutions_run_by_run_equal_runs_alone() -> None:
     alone = agents("ewc", ["catch", "sort"], [8], backbone=convolutional(1))
     alone.run()
     assert_same(together, 1, alone)
+
+
+def test_copies_in_turns_are_played_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of 1 and 3 copies: what is seen, done and weighed is the same, and so is what the run learns of it."""
+
+    def few(game: str, copies: int, seed: int, first: int) -> MiniGames:
+        games = MiniGames(game, first + copies, seed)
+        monkeypatch.setattr(games, "reseed", lambda seed: cut(MiniGames(game, first + copies, seed).keys))
+
+        def cut(keys: npt.NDArray[np.uint64]) -> None:
+            games.keys, games.count = keys[first:], copies
+
+        cut(games.keys)
+        return games
+
+    def in_turns(game: str, copies: int, seed: int, training: bool) -> list[MiniGames]:
+        return [few(game, 1, seed, 0), few(game, copies - 1, seed, 1)]
+
+    suite = replace(find_suite("rl-mini"), make_in_turns=in_turns)
+    games, net = list(suite.games[:2]), nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(64, 16), nn.ReLU())
+    rollouts, found = [], []
+    for turns in (False, True):
+        monkeypatch.setattr(Agents, "_in_turns", turns)
+        a = agents("ewc", games, [3], suite=suite, backbone=net)
+        a.enter_game()
+        assert a.venue.crowd is not None and len(a.venue.crowd.places) == 1 + turns
+        a._begin_game()
+        a._collect(a.rollout, a._keys(Purpose.ACTION, 0))
+        rollouts.append(a.rollout)
+        a.run()
+        found.append(a.theta)
+    for name in ("observations", "actions", "rewards", "ended"):
+        assert torch.equal(getattr(rollouts[0], name), getattr(rollouts[1], name)), name
+    for name in ("log_p", "values", "advantages"):
+        torch.testing.assert_close(getattr(rollouts[1], name), getattr(rollouts[0], name))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_that_diverges_leaves_the_others_as_they_are() -> None:
@@ -189,12 +230,12 @@ def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
     def games(runs: list[int]) -> list[list[Toy]]:
         return [[make(g, 4, 10 * run + n, False) for n, g in enumerate(a.games)] for run in runs]
 
-    together = greedy_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 1, 2], longest=1000)
+    together = episode_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 1, 2], longest=1000)
     assert not together.isnan().any()
     for run in range(3):
-        alone = greedy_scores(a.net, theta[run : run + 1], games([run]), [0, 1, 2], live=[0], longest=1000)
+        alone = episode_scores(a.net, theta[run : run + 1], games([run]), [0, 1, 2], live=[0], longest=1000)
         assert torch.equal(together[run], alone[0])
-    some = greedy_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 2], longest=1000)
+    some = episode_scores(a.net, theta, games([0, 1, 2]), [0, 1, 2], live=[0, 2], longest=1000)
     assert some[1].isnan().all() and torch.equal(some[2], together[2])
 
 
@@ -207,7 +248,7 @@ def test_scores_are_those_of_episodes_and_of_the_most_likely_action(longest: int
     a.theta.zero_()
     a.net.layout.view(a.theta, "head.bias")[0, 0, 1] = 5.0
     toys = [[Cues(6, 3, (0, 0, 1, 1, 2, 2))]]
-    found = greedy_scores(a.net, a.theta, toys, [0], live=[0], longest=longest)[0, 0]
+    found = episode_scores(a.net, a.theta, toys, [0], live=[0], longest=longest)[0, 0]
     reference = Cues(6, 3, (0, 0, 1, 1, 2, 2))
     reference.reset()
     right = torch.zeros(6)
@@ -215,6 +256,45 @@ def test_scores_are_those_of_episodes_and_of_the_most_likely_action(longest: int
         right += torch.from_numpy(reference.right[reference.state["cue"]] == 1)
         reference.step(torch.ones(6, dtype=torch.long).numpy())
     assert torch.equal(found.float(), right)
+
+
+def test_actions_of_an_evaluation_may_be_drawn() -> None:
+    """A head that says 1 with probability 0.7 and 2 with 0.3 takes them about so often, never the third; the same
+    keys draw alike, in a fleet as alone, and `acting` decides whether there are any.
+    """
+    a = agents("finetune", ["sort"], [0, 1], replace(SHORT, acting="drawn"))
+    a.theta.zero_()
+    a.net.layout.view(a.theta, "head.bias")[:, 0] = torch.tensor([-50.0, math.log(0.7), math.log(0.3)])
+
+    class Noted(Cues):
+        def step(self, actions: npt.NDArray[np.int64]) -> Moment:
+            taken.append(actions.copy())
+            return super().step(actions)
+
+    def played(runs: list[int], keys: list[int]) -> tuple[torch.Tensor, npt.NDArray[np.int64]]:
+        taken.clear()
+        toys = [[Noted(200, 3, (0, 0, 1, 1, 2, 2))] for _ in runs]
+        found = episode_scores(
+            a.net,
+            a.theta[runs],
+            toys,
+            [0],
+            live=range(len(runs)),
+            longest=9,
+            draws=torch.tensor([key(k) for k in keys]),
+        )
+        return found, np.stack(taken)
+
+    taken: list[npt.NDArray[np.int64]] = []
+    scores, actions = played([0, 1], [5, 6])
+    assert actions.min() == 1 and abs((actions == 2).mean() - 0.3) < 0.03  # 2,000 of them
+    alone, mine = played([1], [6])
+    assert torch.equal(alone[0], scores[1]) and np.array_equal(mine, actions[1::2])
+    assert not np.array_equal(actions[::2], actions[1::2])
+    a.run()
+    likely = agents("finetune", ["sort"], [0, 1])
+    likely.run()
+    assert a.position.records != likely.position.records and torch.isfinite(a.theta).all()
 
 
 def test_several_action_counts_share_a_network() -> None:

@@ -221,7 +221,7 @@ KINDS: dict[str, type] = {
     ),  # games
     **dict.fromkeys(("importance_rollouts", "importance_steps"), int),
     **dict.fromkeys(("gate", "carry"), bool),
-    **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "anchors"), str),
+    **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "anchors", "acting"), str),
 }
 _SAID = {str: "a word", bool: "True or False", int: "a whole number", float: "a number"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -22,6 +22,9 @@ from kenyon.random import Purpose, key, normal
 
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
+# Of the first weights of a head that chooses actions, as PPO is usually begun and as published: whatever vectors the
+# tasks before have left, all actions are about equally likely, and a game is explored.
+NEARLY_EVEN = 0.01
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,9 @@ class Outputs:
 
     logits: Tensor  # (..., B, C), of the learners together
     own_logits: Tensor | None  # (..., K, B, C), of each learner alone
-    values: Tensor | None = None  # (..., B), of the learners together, where the network has value heads
+    # Where the network has value heads: what they say (..., B), and the learners' sum that all heads see (..., B, F)
+    values: Tensor | None = None
+    vector: Tensor | None = None
     # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
     statistics: dict[str, Tensor] | None = None
 
@@ -68,12 +73,13 @@ class Heads:
     def draw(self, views: Mapping[str, Tensor], seed: int) -> None:
         """First weights of all heads, and of gates, into the named views of a row."""
         for t, count in enumerate(self.class_counts):
-            head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
-            views["head.weight"][t, :count] = head.weight.detach()
-            views["head.bias"][t, :count] = head.bias.detach()
-            if self.values:
-                worth = seeded(partial(nn.Linear, self.features, 1), key(seed, Purpose.HEAD, t, 1))
-                views["value.weight"][t], views["value.bias"][t] = worth.weight.detach(), worth.bias.detach()
+            if self.values:  # biases are 0, as they are
+                views["head.weight"][t, :count] = self._orthogonal(count, NEARLY_EVEN, key(seed, Purpose.HEAD, t))
+                views["value.weight"][t] = self._orthogonal(1, 1.0, key(seed, Purpose.HEAD, t, 1))
+            else:
+                head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
+                views["head.weight"][t, :count] = head.weight.detach()
+                views["head.bias"][t, :count] = head.bias.detach()
             if self.gate:
                 views["gate"][:, t] = normal(key(seed, Purpose.HEAD, -1, t), (self.learners, self.features))
 
@@ -87,7 +93,10 @@ class Heads:
                 gate = gate.gather(-2, member.unsqueeze(-2).unsqueeze(-1).expand(f.shape))  # (..., K, B, F)
             f = f * gate
         out = self._predictions(f, views, heads, member, own=own)
-        return replace(out, values=self._values(f, views, heads, member)) if self.values else out
+        if not self.values:
+            return out
+        z = f.sum(-3)
+        return replace(out, values=self._values(z, views, heads, member), vector=z)
 
     def every(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor) -> Tensor:
         """What each of the heads (n,) says of all vectors (..., K, B, F), without gates: (..., n, B, C)."""
@@ -99,10 +108,20 @@ class Heads:
         """Logits (..., n, C) of these heads, or (..., C) of one: no class is chosen that is not there."""
         return logits if self.absent is None else logits.masked_fill(self.absent.index_select(0, heads), NO_CLASS)
 
-    def _values(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
-        """What the value heads make of the sum of the learners' vectors: (..., B)."""
+    def _orthogonal(self, rows: int, gain: float, seed_key: int) -> Tensor:
+        """Weights (rows, F) of a head that acts or judges: rows of length `gain`, at right angles."""
+
+        def build() -> nn.Linear:
+            head = nn.Linear(self.features, rows)
+            nn.init.orthogonal_(head.weight, gain)
+            return head
+
+        return seeded(build, seed_key).weight.detach()
+
+    def _values(self, z: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
+        """What the value heads make of the sum of the learners' vectors (..., B, F): (..., B)."""
         weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
-        weight, bias, z = weight.squeeze(-2), bias.squeeze(-1), f.sum(-3)  # (..., n, F), (..., n), (..., B, F)
+        weight, bias = weight.squeeze(-2), bias.squeeze(-1)  # (..., n, F), (..., n)
         if member is None:  # no product with one column: a library's bits would depend on how many runs there are
             return (z * weight).sum(-1) + bias
         return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)

@@ -146,7 +146,7 @@ ARENAS: dict[str, Arena] = {
                 importance_rollouts=10,
                 importance_steps=16,
             ),
-            hyperparameters=_family(ewc=1e3, mas=1, cpr=0.05, af=1e-5, gamma=0.01),
+            hyperparameters=_family(ewc=1e3, mas=1e-3, cpr=0.05, af=1e-5, gamma=0.01),
             module="kenyon.rl.mini",
         ),
     )

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from kenyon.errors import ConfigError
 from kenyon.random import key
-from kenyon.rl.emulators import COLOUR, SKIP, emulators
+from kenyon.rl.emulators import COLOUR, SKIP, check_rom, emulators, shared, usual_parts
 from kenyon.rl.environment import Moment, Pixels, Screen, Suite, register
 
 GAMES = {
@@ -39,9 +39,12 @@ SHAPE = (4, 84, 84)
 STICKY = 0.25  # of Machado et al. (2018), for the suite that has sticky actions
 
 
-def seeds_of(game: str, copies: int, seed: int) -> npt.NDArray[np.int64]:
-    """One for every copy: ale-py takes 31 bits, and of one whole number would make overlapping ones."""
-    return np.array([key(seed, crc32(game.encode()), copy) & 0x7FFFFFFF for copy in range(copies)], dtype=np.int64)
+def seeds_of(game: str, copies: int, seed: int, first: int = 0) -> npt.NDArray[np.int64]:
+    """One for every copy from the first on: ale-py takes 31 bits, and of one whole number would make overlapping
+    ones.
+    """
+    words = seed, crc32(game.encode())
+    return np.array([key(*words, copy) & 0x7FFFFFFF for copy in range(first, first + copies)], dtype=np.int64)
 
 
 class AtariGames:
@@ -49,9 +52,9 @@ class AtariGames:
 
     shape = SHAPE
 
-    def __init__(self, emulated: Any, game: str, copies: int, seed: int, training: bool) -> None:
-        """Over a vector environment as `emulators` makes it."""
-        self.emulated, self.game, self.training = emulated, game, training
+    def __init__(self, emulated: Any, game: str, copies: int, seed: int, training: bool, first: int = 0) -> None:
+        """Over a vector environment as `emulators` makes it. `first`: how many copies are in the groups before."""
+        self.emulated, self.game, self.training, self.first = emulated, game, training, first
         self.count, self.actions = copies, int(emulated.single_action_space.n)
         self.reseed(seed)
         self._score = np.zeros(self.count, dtype=np.float64)  # of the episode so far
@@ -64,7 +67,7 @@ class AtariGames:
         return observations
 
     def reseed(self, seed: int) -> None:
-        self.seeds = seeds_of(self.game, self.count, seed)
+        self.seeds = seeds_of(self.game, self.count, seed, self.first)
 
     def step(self, actions: npt.NDArray[np.int64]) -> Moment:
         observations, raw, terminated, truncated, info = self.emulated.step(np.asarray(actions, dtype=np.int64))
@@ -122,10 +125,29 @@ def make(game: str, copies: int, seed: int, training: bool, *, sticky: float = 0
     """`parts`: among how many processes the copies are shared out; see `emulators`."""
     SUITE.check([game])
     emulated = emulators(game, GAMES[game][0], copies, sticky, parts=parts)
-    games = AtariGames(emulated, game, copies, seed, training)
-    if games.actions != GAMES[game][1]:
+    return _checked(AtariGames(emulated, game, copies, seed, training))
+
+
+def make_in_turns(
+    game: str, copies: int, seed: int, training: bool, *, sticky: float = 0.0, parts: int = 0
+) -> list[AtariGames]:
+    """The same copies in two groups that all processes share out; in one where processes are not worth it."""
+    parts = parts or usual_parts(copies)
+    if parts < 2:
+        return [make(game, copies, seed, training, sticky=sticky)]
+    SUITE.check([game])
+    check_rom(game, GAMES[game][0])
+    groups, first = [], 0
+    for group in shared(GAMES[game][0], copies, sticky, parts, turns=2):
+        groups.append(_checked(AtariGames(group, game, len(group.board), seed, training, first)))
+        first += len(group.board)
+    return groups
+
+
+def _checked(games: AtariGames) -> AtariGames:
+    if games.actions != GAMES[games.game][1]:
         raise ConfigError(
-            f"This ale-py gives {games.actions} actions for {game}, not the published {GAMES[game][1]}."
+            f"This ale-py gives {games.actions} actions for {games.game}, not the published {GAMES[games.game][1]}."
         )
     return games
 
@@ -137,7 +159,8 @@ def _screen(game: str, seed: int, *, sticky: float = 0.0) -> Screen:
 
 def _suite(name: str, about: str, sticky: float) -> Suite:
     actions = {game: size for game, (_, size) in GAMES.items()}
-    return Suite(name, about, actions, SHAPE, partial(make, sticky=sticky), partial(_screen, sticky=sticky))
+    screen, in_turns = partial(_screen, sticky=sticky), partial(make_in_turns, sticky=sticky)
+    return Suite(name, about, actions, SHAPE, partial(make, sticky=sticky), screen, in_turns)
 
 
 SUITE = register(_suite("atari", "eight Atari games in the published order", 0.0))

@@ -1,7 +1,8 @@
 """The games of a fleet, played side by side: a run waits for its own games only.
 
-While some runs' games are stepped by threads, the network looks at what the others show. Runs that the network
-computes together wait for each other anyway, and theirs are stepped one after another.
+While some runs' games are stepped by threads, the network looks at what the others show; a run that is alone may have
+its copies in groups that take turns. Runs that the network computes together wait for each other anyway, and theirs
+are stepped one after another.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from torch import Tensor
 from kenyon.rl.environment import Games, Moment
 from kenyon.train.device import Runs
 
+ALL = slice(None)
+
 
 class Crowd:
-    """Every run has one or several games, whose copies lie one behind another."""
+    """Every run has one or several games (or groups of copies of one), whose copies lie one behind another."""
 
     def __init__(self, games: Sequence[Sequence[Games]], device: torch.device, *, threads: bool) -> None:
         self.games = [list(some) for some in games]
@@ -41,38 +44,43 @@ class Crowd:
 
     def reseed(self, seeds: Sequence[int]) -> None:
         """Where every run has one game: begin it next time as if it had been made with this seed."""
-        for (game,), seed in zip(self.games, seeds, strict=True):
-            game.reseed(seed)
+        for some, seed in zip(self.games, seeds, strict=True):
+            for game in some:
+                game.reseed(seed)
 
-    def show(self, run: Runs) -> None:
+    def show(self, run: Runs, place: slice = ALL) -> None:
         if self.seen is not self.pixels:
-            self.seen[run].copy_(self.pixels[run], non_blocking=True)
+            self.seen[run, place].copy_(self.pixels[run, place], non_blocking=True)
 
-    def play(self, run: Runs, actions: Tensor, resting: Collection[tuple[int, int]] = ()) -> None:
-        """Step the games of a run, or of all, except some (run, game), with actions (N,) or (R, N)."""
+    def play(
+        self, run: Runs, actions: Tensor, resting: Collection[tuple[int, int]] = (), only: int | None = None
+    ) -> None:
+        """Step the games of a run, or of all, or `only` one of each, except some (run, game), with actions (N,) or
+        (R, N) of them.
+        """
         chosen = actions.cpu().numpy().astype(np.int64)
         for r in self._runs(run):
             mine = chosen[r] if isinstance(run, slice) else chosen
-            for g, (place, game) in enumerate(zip(self.places, self.games[r], strict=True)):
+            for g in self._games(only):
                 if (r, g) in resting:
                     continue
-                step = mine[place]
+                step, game = mine if only is not None else mine[self.places[g]], self.games[r][g]
                 self.moments[r, g] = self.pool.submit(game.step, step) if self.pool else game.step(step)
 
-    def arrive(self, run: Runs) -> Iterator[tuple[int, int, Moment]]:
+    def arrive(self, run: Runs, only: int | None = None) -> Iterator[tuple[int, int, Moment]]:
         """What the last step gave, (run, game, moment), once it is there; then all of it is shown."""
         for r in self._runs(run):
-            for g, place in enumerate(self.places):
+            for g in self._games(only):
                 if (found := self.moments.pop((r, g), None)) is not None:
                     moment = found.result() if isinstance(found, Future) else found
-                    self.pixels[r, place] = torch.from_numpy(moment.observations)
+                    self.pixels[r, self.places[g]] = torch.from_numpy(moment.observations)
                     yield r, g, moment
-        self.show(run)
+        self.show(run, ALL if only is None else self.places[only])
 
     def save(self) -> dict[str, Tensor]:
         """Everything that decides what comes next, runs first; nothing where the games cannot tell."""
         saved = [some[0].save() for some in self.games]
-        if any(one is None for one in saved):
+        if len(self.places) > 1 or any(one is None for one in saved):
             return {}
         names = saved[0] or {}
         stacked = {name: np.stack([one[name] for one in saved if one]) for name in names}
@@ -98,6 +106,9 @@ class Crowd:
         for some in self.games:
             for game in some:
                 game.close()
+
+    def _games(self, only: int | None) -> Sequence[int]:
+        return range(len(self.places)) if only is None else (only,)
 
     def _runs(self, run: Runs) -> Sequence[int]:
         return range(len(self.games))[run] if isinstance(run, slice) else (run,)

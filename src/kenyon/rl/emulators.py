@@ -3,6 +3,9 @@
 Making an emulator takes 0.1 to 0.3 s, and Python makes one after another whatever its threads do. Many copies are
 therefore made by processes, a share each, and stepped there; what they show and give lies in memory that all see. A
 copy's play follows from its seed and actions alone, so that nothing depends on how the copies are shared out.
+
+The copies may be divided into groups that take turns. Every process has its share of every group: while the network
+looks at one group, all cores step another.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import pairwise
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
 import numpy as np
@@ -42,10 +45,15 @@ def emulators(
     for as many as there are cores to use and copies to share out.
     """
     check_rom(game, rom)
-    parts = parts or min(cores(), copies // SHARE)
+    parts = parts or usual_parts(copies)
     if parts < 2 or picture is not GREY or os.name != "posix":
         return vector(rom, copies, sticky, min(copies, cores()), picture)
-    return Shared(rom, copies, sticky, parts)
+    return shared(rom, copies, sticky, parts)[0]
+
+
+def usual_parts(copies: int) -> int:
+    """Among how many processes copies are shared out; below 2, none is worth it."""
+    return min(cores(), copies // SHARE) if os.name == "posix" else 0
 
 
 def check_rom(game: str, rom: str) -> None:
@@ -116,32 +124,43 @@ def board(copies: int, file: int) -> npt.NDArray[np.void]:
     return np.frombuffer(mmap.mmap(file, size), COPY)
 
 
-class Shared:
-    """Copies of a game in several processes; looks like ale-py's vector environment."""
+def shared(rom: str, copies: int, sticky: float, parts: int, turns: int = 1) -> list[Shared]:
+    """Copies in several processes, as groups that take turns, one behind another. They are closed together."""
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # memory, where there is a disk of it
+    groups = list(pairwise(copies * turn // turns for turn in range(turns + 1)))
+    processes: list[subprocess.Popen[bytes]] = []
+    links: list[list[Connection]] = [[] for _ in groups]
+    with tempfile.TemporaryFile(dir=fast) as file:
+        whole = board(copies, file.fileno())
+        for part in range(parts):
+            pipes = [Pipe() for _ in groups]
+            shares = [[b + (e - b) * part // parts, b + (e - b) * (part + 1) // parts] for b, e in groups]
+            theirs = [there.fileno() for _, there in pipes]
+            order = {"rom": rom, "copies": copies, "sticky": sticky, "file": file.fileno()}
+            order |= {"groups": list(zip(theirs, shares, strict=True))}
+            processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-P", __file__, json.dumps(order)],  # without the rest of the package
+                    pass_fds=(file.fileno(), *theirs),
+                    env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+                )
+            )
+            for (here, there), mine in zip(pipes, links, strict=True):
+                there.close()
+                mine.append(here)
+        return [Shared(processes, mine, whole[slice(*group)]) for mine, group in zip(links, groups, strict=True)]
 
-    def __init__(self, rom: str, copies: int, sticky: float, parts: int) -> None:
+
+class Shared:
+    """A group of copies in several processes; looks like ale-py's vector environment."""
+
+    def __init__(
+        self, processes: list[subprocess.Popen[bytes]], links: list[Connection], board: npt.NDArray[np.void]
+    ) -> None:
         from gymnasium.spaces import Discrete
 
-        ends = [copies * part // parts for part in range(parts + 1)]
-        fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # memory, where there is a disk of it
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.links: list[Connection] = []
-        with tempfile.TemporaryFile(dir=fast) as file:
-            self.board = board(copies, file.fileno())
-            for begin, end in pairwise(ends):
-                here, there = Pipe()
-                order = {"rom": rom, "copies": copies, "begin": begin, "end": end, "sticky": sticky}
-                order |= {"file": file.fileno(), "link": there.fileno()}
-                self.processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-P", __file__, json.dumps(order)],  # without the rest of the package
-                        pass_fds=(file.fileno(), there.fileno()),
-                        env=os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-                    )
-                )
-                there.close()
-                self.links.append(here)
-            actions = [int(self._hear(number)) for number in range(parts)]
+        self.processes, self.links, self.board = processes, links, board
+        actions = [int(self._hear(number)) for number in range(len(links))]
         self.single_action_space = Discrete(actions[0])
 
     def reset(self, *, seed: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
@@ -166,7 +185,8 @@ class Shared:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self.links, self.processes = [], []
+        self.links = []
+        self.processes.clear()  # of all groups
 
     def __del__(self) -> None:
         for process in getattr(self, "processes", []):  # of games that nobody closed
@@ -190,7 +210,7 @@ class Shared:
             raise
 
     def _ended(self, number: int) -> None:
-        code = self.processes[number].wait()
+        code = self.processes[number].wait() if self.processes else 0
         self.close()
         how = f"by signal {-code}, perhaps for want of memory" if code < 0 else f"with code {code}"
         raise ConfigError(f"A process of emulators ended {how}. Run again: finished games are kept.")
@@ -202,23 +222,35 @@ def main(order: Mapping[str, Any]) -> None:
 
     for stop in (signal.SIGINT, signal.SIGTERM):  # a terminal or scheduler tells all; who asked for the games decides
         signal.signal(stop, signal.SIG_IGN)
-    link, mine = Connection(order["link"]), board(order["copies"], order["file"])[order["begin"] : order["end"]]
-    games = vector(order["rom"], len(mine), order["sticky"], 1)
-    link.send_bytes(str(games.single_action_space.n).encode())
+    whole = board(order["copies"], order["file"])
+    groups: dict[Connection, tuple[Any, npt.NDArray[np.void]]] = {}
+    for file, share in order["groups"]:
+        mine = whole[slice(*share)]
+        groups[Connection(file)] = vector(order["rom"], len(mine), order["sticky"], 1), mine
+    for link, (games, _) in groups.items():
+        link.send_bytes(str(games.single_action_space.n).encode())
     while True:
-        try:
-            told = link.recv_bytes()
-        except (EOFError, OSError):
-            return  # nobody is there any more
-        if told == RESET:
-            observations, info = games.reset(seed=mine["seeds"].copy())
-        elif told == STEP:
-            observations, rewards, terminated, truncated, info = games.step(mine["actions"].copy())
-            mine["rewards"], mine["terminated"], mine["truncated"] = rewards, terminated, truncated
-        else:
-            return
-        mine["observations"], mine["lives"] = observations, info["lives"]
-        link.send_bytes(DONE)
+        ready = wait(groups)
+        for link, (games, mine) in groups.items():
+            if link not in ready:
+                continue
+            try:
+                told = link.recv_bytes()
+            except (EOFError, OSError):
+                return  # nobody is there any more
+            if told == CLOSE:
+                return
+            _obey(told, games, mine)
+            link.send_bytes(DONE)
+
+
+def _obey(told: bytes, games: Any, mine: npt.NDArray[np.void]) -> None:
+    if told == RESET:
+        observations, info = games.reset(seed=mine["seeds"].copy())
+    else:
+        observations, rewards, terminated, truncated, info = games.step(mine["actions"].copy())
+        mine["rewards"], mine["terminated"], mine["truncated"] = rewards, terminated, truncated
+    mine["observations"], mine["lives"] = observations, info["lives"]
 
 
 if __name__ == "__main__":

@@ -80,6 +80,9 @@ class Suite:
     shape: tuple[int, int, int]
     make: Maker
     screen: Callable[[str, int], Screen] | None = None  # (game, seed); None: what is seen is what is observed
+    # As `make`, but the copies in groups, one behind another, of which some can be stepped while the network looks at
+    # others, by the same cores; for games that cannot be saved
+    make_in_turns: Callable[[str, int, int, bool], Sequence[Games]] | None = None
 
     @property
     def games(self) -> tuple[str, ...]:

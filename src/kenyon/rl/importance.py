@@ -1,12 +1,14 @@
 """How much each weight matters for the games before, and where it is held.
 
-Measured on fresh rollouts of the finished game (Ppo.importance_rollouts, each of importance_steps steps of every
-copy), cut into as many minibatches as training has:
+Measured on fresh play of the finished game, which fills a rollout as long as training's. Ppo.importance_rollouts
+times it is cut into as many minibatches as training has, and each time Ppo.importance_steps of its steps are new:
 
-    Fisher  the gradient of the PPO loss of a minibatch, its norm clipped as in training; squares, summed over the
-            minibatches of all rollouts and divided by the number of rollouts
-    MAS     the gradient of the summed L2 norms of the policy's logits; absolute values, summed over minibatches and
-            divided by the number of samples
+    Fisher  the gradient of the PPO loss of a minibatch, its norm clipped as in training; squares
+    MAS     the gradient of the summed L2 norms of the vectors that the heads see, the learners' sum; absolute values
+
+Both are summed over all minibatches and divided by the number of rollouts. The published lambdas belong to these
+scales: a minibatch is as large as in training, and MAS is a sum over the samples of a rollout, not their mean.
+
     SI, RWalk  along the way, as for images, from clipped gradients
 """
 
@@ -41,7 +43,7 @@ def check_importance(method: Method, anchors: Anchors) -> None:
 def own_anchors(method: Method, anchors: Anchors) -> bool:
     """Whether every game's importance holds weights where that game left them."""
     if anchors == "published":
-        return isinstance(method.importance, GradientImportance) and method.importance.square
+        return isinstance(method.importance, GradientImportance)
     return anchors == "each"
 
 

@@ -25,7 +25,7 @@ from kenyon.nets.layout import Rows
 from kenyon.random import Purpose, key, normal
 from kenyon.rl.crowd import Crowd
 from kenyon.rl.environment import Suite
-from kenyon.rl.evaluate import greedy_scores
+from kenyon.rl.evaluate import episode_scores
 from kenyon.rl.importance import clip_norms, merged, own_anchors
 from kenyon.rl.ppo import drawn, ppo_loss, taken
 from kenyon.rl.regime import Ppo
@@ -80,7 +80,7 @@ class Agents:
         self.heads = torch.zeros(1, dtype=torch.long, device=self.device)
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         self.terms = Terms(net, method, self.heads, self.theta, self.importance, self.anchor, self.hooks)
-        self.rollout = self._new_rollout(ppo.horizon)
+        self.rollout = Rollout(net, R, ppo.horizon, N, suite.shape, ppo.minibatches)
         # Of the moment at hand: what chance says, and what follows.
         self.chance, self.log_p, self.value = (torch.zeros(R, N, device=self.device) for _ in range(3))
         self.action = torch.zeros(R, N, dtype=torch.long, device=self.device)
@@ -203,35 +203,42 @@ class Agents:
     # ------------------------------------------------------------------ collecting
 
     @torch.no_grad()
-    def _collect(self, into: Rollout, keys: Tensor) -> None:
-        """Play. While the network looks at one run's games, those of the others are stepped."""
+    def _collect(self, into: Rollout, keys: Tensor, begin: int = 0) -> None:
+        """Play the steps from `begin` on. While the network looks at one run's games, or at a group of copies of a
+        run that is alone, the others are stepped.
+        """
         crowd = self.venue.crowd
         assert crowd is not None
         with self._timed("collect"):
-            gone = {(run, 0) for run, place in enumerate(self.position.diverged) if place is not None}
+            lost = [run for run, place in enumerate(self.position.diverged) if place is not None]
+            gone = {(run, group) for run in lost for group in range(len(crowd.places))}
+            turns = [(run, group, place) for run in self.groups for group, place in enumerate(crowd.places)]
             into.draw(keys)
-            for t in range(into.steps + 1):
+            for t in range(begin, into.steps + 1):
                 self.chance.copy_(into.chance[:, min(t, into.steps - 1)])
-                for run in self.groups:
-                    for r, _, moment in crowd.arrive(run):
-                        into.given[0][r, t - 1], into.given[1][r, t - 1] = moment.rewards, moment.ended
+                for run, group, place in turns:
+                    for r, _, moment in crowd.arrive(run, group):
+                        into.given[0][r, t - 1, place] = moment.rewards
+                        into.given[1][r, t - 1, place] = moment.ended
                         self.recent[r].extend(score for _, score in moment.scores)
-                    self._repeat(partial(self._act, run, crowd), "act", str(run))
-                    into.values[run, t] = self.value[run]
+                    self._repeat(partial(self._act, run, place, crowd), "act", str(run), group)
+                    into.values[run, t, place] = self.value[run, place]
                     if t == into.steps:
                         continue  # only the value behind the last step was wanted
-                    into.observations[run, t] = crowd.seen[run]
-                    into.actions[run, t], into.log_p[run, t] = self.action[run], self.log_p[run]
-                    crowd.play(run, self.action[run], gone)
+                    into.observations[run, t, place] = crowd.seen[run, place]
+                    into.actions[run, t, place] = self.action[run, place]
+                    into.log_p[run, t, place] = self.log_p[run, place]
+                    crowd.play(run, self.action[run, place], gone, group)
             into.weigh(self.ppo.discount, self.ppo.gae)
 
-    def _act(self, run: Runs, crowd: Crowd) -> None:
+    def _act(self, run: Runs, place: slice, crowd: Crowd) -> None:
         """What to do at what is seen, how likely that was, and what the moment is worth."""
         with torch.no_grad():
-            out = self.net.forward(self.theta[run], looked_at(self.net, crowd.seen[run]), self.heads)
+            out = self.net.forward(self.theta[run], looked_at(self.net, crowd.seen[run, place]), self.heads)
             assert out.values is not None
-            self.action[run] = drawn(out.logits, self.chance[run], self.net.class_counts[self.position.phase])
-            self.log_p[run], self.value[run] = taken(out.logits, self.action[run]), out.values
+            actions = drawn(out.logits, self.chance[run, place], self.net.class_counts[self.position.phase])
+            self.action[run, place], self.value[run, place] = actions, out.values
+            self.log_p[run, place] = taken(out.logits, actions)
 
     # ------------------------------------------------------------------ learning
 
@@ -305,22 +312,26 @@ class Agents:
         with self._timed("evaluate"):
             seen = range(at.phase + 1)
             halls = self.venue.test(at.phase, at.epoch, self.ppo.episodes)
-            scores = greedy_scores(self.net, self.theta, halls, list(seen), live=self.live, longest=self.ppo.longest)
+            draws = self._keys(Purpose.EVALUATION, at.epoch) if self.ppo.acting == "drawn" else None
+            scores = episode_scores(
+                self.net, self.theta, halls, list(seen), live=self.live, longest=self.ppo.longest, draws=draws
+            )
             moment = [at.phase, at.epoch * self.ppo.samples]
             at.records.append({"moment": [moment] * len(self.seeds), "scores": scores.nanmean(-1).tolist()})
 
     # ------------------------------------------------------------------ importance
 
     def _measure(self, importance: GradientImportance) -> Tensor:
-        """Importance of the weights for the game at hand, from fresh rollouts: (R, Pp). See `rl.importance`."""
-        ppo, size = self.ppo, self.net.layout.protected
-        estimate, rollout = torch.zeros_like(self.anchor), self._new_rollout(ppo.importance_steps)
+        """Importance of the weights for the game at hand, from fresh play: (R, Pp). See `rl.importance`."""
+        ppo, size, rollout = self.ppo, self.net.layout.protected, self.rollout
+        estimate = torch.zeros_like(self.anchor)
 
-        def output_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-            return importance.objective(out.logits, batch.actions, torch.ones_like(batch.log_p))
+        def vector_norms(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            assert out.vector is not None
+            return torch.linalg.vector_norm(out.vector, dim=-1).sum(-1)
 
         def step() -> None:
-            self._gradients(rollout, self._ppo if importance.square else output_norms)
+            self._gradients(rollout, self._ppo if importance.square else vector_norms)
             if importance.square:
                 clip_norms(self.gradient, ppo.norm)
             found = self.gradient[:, :size]
@@ -330,24 +341,27 @@ class Agents:
         self._play(Purpose.IMPORTANCE, 0)
         self.captured.clear()
         for number in range(ppo.importance_rollouts):
-            self._collect(rollout, self._keys(Purpose.IMPORTANCE, number))
+            begin = max(0, ppo.horizon - ppo.importance_steps) if number else 0
+            rollout.forget(ppo.horizon - begin)
+            self._collect(rollout, self._keys(Purpose.IMPORTANCE, number), begin)
             rollout.shuffle(self._keys(Purpose.IMPORTANCE, number, 1))
             for _ in range(ppo.minibatches):
                 self._repeat(step, "importance")
         self.captured.clear()
-        share = ppo.importance_rollouts
-        return estimate / (share if importance.square else share * ppo.importance_steps * ppo.copies)
+        return estimate / ppo.importance_rollouts
 
     # ------------------------------------------------------------------ what the parts above use
 
     def _play(self, purpose: Purpose, number: int) -> None:
         """Begin the game at hand, as training plays it."""
-        threads = len(self.groups) > 1
-        self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads)
+        turns = self._in_turns
+        threads = turns or len(self.groups) > 1
+        self.venue.play(self.position.phase, purpose, number, self.ppo.copies, threads=threads, turns=turns)
 
-    def _new_rollout(self, steps: int) -> Rollout:
-        ppo, runs = self.ppo, len(self.seeds)
-        return Rollout(self.net, runs, steps, ppo.copies, self.suite.shape, ppo.minibatches)
+    @property
+    def _in_turns(self) -> bool:
+        """A run that is alone would wait for its games, and they for it. (On a CPU all share the same cores.)"""
+        return self.device.type == "cuda" and len(self.seeds) == 1 and not self.net.together
 
     def _keys(self, purpose: Purpose, *words: int) -> Tensor:
         """(R,) one a run."""

@@ -54,7 +54,7 @@ def taken(logits: Tensor, actions: Tensor) -> Tensor:
     return logits.log_softmax(-1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
 
-def drawn(logits: Tensor, chance: Tensor, actions: int) -> Tensor:
+def drawn(logits: Tensor, chance: Tensor, actions: int | Tensor) -> Tensor:
     """One of the first so many actions for each row of logits (..., C), by a number (...) from [0, 1)."""
     reached = logits.softmax(-1).cumsum(-1)
     return (reached <= chance.unsqueeze(-1)).sum(-1).clamp(max=actions - 1)

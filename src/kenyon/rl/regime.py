@@ -8,6 +8,7 @@ from typing import Literal, get_args
 
 from kenyon.errors import ConfigError
 
+Acting = Literal["likely", "drawn"]
 Anchors = Literal["published", "each", "last"]
 
 
@@ -15,8 +16,12 @@ Anchors = Literal["published", "each", "last"]
 class Ppo:
     """Defaults: Atari, as published.
 
+    acting likely: evaluations always take the most likely action. drawn: actions are drawn as in training, so that a
+    policy which hardly prefers any plays at random instead of repeating one.
+
     anchors each: every game's importance pulls towards the weights that this game left. last: all of it pulls towards
-    those of the game before, as for images. published: each for the Fisher information, last for the others.
+    those of the game before, as for images. published: each for importances that are measured on rollouts, last for
+    those from the way (SI, RWalk).
     """
 
     steps: int = 5_000_000  # of every game, all copies together
@@ -34,9 +39,10 @@ class Ppo:
     norm: float = 0.5  # of the gradient of a run, penalties included
     evaluations: int = 30  # a game, and at most one an update
     episodes: int = 10  # an evaluation and game
+    acting: Acting = "likely"
     longest: int = 30_000  # steps of an episode that is scored: one that has not ended by then, as it stands
     importance_rollouts: int = 100
-    importance_steps: int = 20  # of every copy, a rollout
+    importance_steps: int = 20  # of every copy that are new in such a rollout, which is as long as training's
     anchors: Anchors = "published"
     penalties_from: int = 2  # the game, counted from 1, from which on penalties on weights act
 
@@ -56,14 +62,14 @@ class Ppo:
         for name in ("discount", "gae"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} must be a number from 0 to 1, not {getattr(self, name)}.")
-        if self.anchors not in get_args(Anchors):
-            raise ConfigError(f"anchors must be {', '.join(get_args(Anchors))}, not '{self.anchors}'.")
-        for what, steps in (("horizon", self.horizon), ("importance_steps", self.importance_steps)):
-            if self.copies * steps % self.minibatches:
-                raise ConfigError(
-                    f"copies x {what} = {self.copies} x {steps} cannot be dealt into {self.minibatches} equal "
-                    "minibatches. Change copies, minibatches or the steps."
-                )
+        for name, words in (("acting", get_args(Acting)), ("anchors", get_args(Anchors))):
+            if getattr(self, name) not in words:
+                raise ConfigError(f"{name} must be {', '.join(words)}, not '{getattr(self, name)}'.")
+        if self.samples % self.minibatches:
+            raise ConfigError(
+                f"copies x horizon = {self.copies} x {self.horizon} cannot be dealt into {self.minibatches} equal "
+                "minibatches. Change copies, horizon or minibatches."
+            )
         if self.updates < 1:
             raise ConfigError(
                 f"steps={self.steps:,} is too few for one update: {self.copies} copies x {self.horizon} steps need "

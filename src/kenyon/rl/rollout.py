@@ -27,6 +27,13 @@ def looked_at(net: Net, pixels: Tensor) -> Tensor:
     return F.pad(images, (0, 0, 0, 0, 0, wanted - images.shape[-3])).contiguous(memory_format=torch.channels_last)
 
 
+def chances(keys: Tensor, times: Tensor, copies: int) -> Tensor:
+    """Numbers from [0, 1), which decide what is done, from keys (R,) at the times (T,): (R, T, N)."""
+    each = torch.arange(len(times), device=keys.device)
+    words = Noise.at(keys, times.unsqueeze(1)).of_steps(each).words(copies)  # (R * T, N)
+    return ((words >> 8) & 0xFFFFFF).view(len(keys), len(times), copies).float() / (1 << 24)
+
+
 @dataclass(frozen=True)
 class Batch:
     """B samples of one run, or of all with a leading run axis."""
@@ -66,9 +73,15 @@ class Rollout:
 
     def draw(self, keys: Tensor) -> None:
         """New chances for all steps, from keys (R,)."""
-        times = torch.arange(self.steps, device=keys.device)
-        words = Noise.at(keys, times.unsqueeze(1)).of_steps(times).words(self.copies)  # (R * T, N)
-        self.chance.copy_(((words >> 8) & 0xFFFFFF).view_as(self.chance).float() / (1 << 24))
+        self.chance.copy_(chances(keys, torch.arange(self.steps, device=keys.device), self.copies))
+
+    def forget(self, oldest: int) -> None:
+        """Let so many of the oldest steps go; the others move to the front, and the places behind are free."""
+        if oldest < self.steps:
+            for buffer in (self.observations, self.actions, self.log_p, self.values):
+                buffer[:, :-oldest] = buffer[:, oldest:].clone()
+            for given in self.given:
+                given[:, :-oldest] = given[:, oldest:].copy()
 
     def weigh(self, discount: float, gae: float) -> None:
         """Advantages and returns, once all steps and the values behind them are there."""

@@ -22,12 +22,17 @@ class Venue:
         self.crowd: Crowd | None = None  # the games being learned, whose state is saved where they can tell
         self.halls: list[list[Games]] = [[] for _ in seeds]  # of each run: the games that evaluations play
 
-    def play(self, phase: int, purpose: Purpose, number: int, copies: int, *, threads: bool) -> Crowd:
-        """The game at hand for every run, at its beginning. `number` tells plays at different times apart."""
+    def play(self, phase: int, purpose: Purpose, number: int, copies: int, *, threads: bool, turns: bool) -> Crowd:
+        """The game at hand for every run, at its beginning. `number` tells plays at different times apart; `turns`
+        has the copies in groups, where the suite can do so.
+        """
         begins = [self._seed(seed, purpose, phase, phase, number) for seed in self.seeds]
         if self.crowd is None:
-            made = [[self.suite.make(self.games[phase], copies, one, True)] for one in begins]
-            self.crowd = Crowd(made, self.device, threads=threads)
+            grouped = self.suite.make_in_turns if turns else None
+            make = grouped or (lambda *made: [self.suite.make(*made)])
+            self.crowd = Crowd(
+                [make(self.games[phase], copies, one, True) for one in begins], self.device, threads=threads
+            )
         else:  # those that are open
             self.crowd.reseed(begins)
         self.crowd.begin()
