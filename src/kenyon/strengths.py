@@ -32,7 +32,7 @@ def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype)
 
 
 def check_strength(name: str, strength: Strength) -> None:
-    if not isinstance(strength, (Real, Tensor)) or isinstance(strength, bool):
+    if not isinstance(strength, (Real, Tensor)):
         raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength!r}.")
     values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
