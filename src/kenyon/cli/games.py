@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kenyon.cli.watched import watched
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.results import plain
@@ -164,6 +164,8 @@ def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
 def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None, seconds: float) -> None:
     """One episode of a trained run as a GIF."""
     folder = result.parent if result.is_file() else result
+    if not (folder / GameResult.FILE).is_file():
+        raise ResultsError(f"{folder} has no trained agents. Give the folder of a method below a suite of games.")
     policy = policy_of(folder, seed, game)
     suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"

@@ -86,7 +86,7 @@ def _list(as_json: bool) -> None:
         "name",
         "shows",
         "needs (at paper scale)",
-        "about, on one H200",
+        "time, on one H200",
         box=None,
         pad_edge=False,
         title_justify="left",
@@ -99,8 +99,8 @@ def _list(as_json: bool) -> None:
 
 
 def _needs(name: str) -> str:
-    wanted = REPRODUCTIONS[name].wanted(SCALES["paper"])
+    wanted, free = REPRODUCTIONS[name].wanted(SCALES["paper"]), REPRODUCTIONS[name].cost == "none"
     if not wanted:
-        return "nothing"
+        return "nothing" if free else "runs of games"
     runs = sum(len(one.variants) * one.seeds for one in wanted)
     return f"{runs} runs of {', '.join(one.benchmark for one in wanted)}"
