@@ -37,7 +37,7 @@ class Ragged(Alone):
 
 class InTurn(IterableDataset[Any]):
     def __iter__(self) -> Any:
-        return iter([(X[0], 0, "more")])
+        return iter([X[0, :1]])
 
 
 class Table:
@@ -73,7 +73,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a table with words": (task(Table(X), Y), r"not numbers: where\. .*OneHotEncoder"),
     "pairs in a list": (task(list(zip(X, Y, strict=True))), "list of pairs"),
     "an iterator": (task(iter(X), Y), "DataLoader"),
-    "channels last": (task(np.zeros((60, 8, 8, 3), np.uint8), Y), r"channels last.*moveaxis\(X, -1, 1\)"),
+    "channels last": (task(np.zeros((60, 8, 8, 3), np.uint8), Y), r"channels last.*moveaxis\(x, -1, 1\)"),
     "infinite": (task(INFINITE, Y), "contains infinity"),
     "infinite in single precision": (task(X.astype(np.float64) * 1e300, Y), "infinity"),
     "no samples": (task(X[:0], Y[:0]), r"0 sample"),
@@ -95,7 +95,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "labels twice": (task(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), Y), "its own labels"),
     "samples alone": (task(Alone()), "Expected 2D array"),
     "unequal samples": (task(Ragged()), "Bring them to one size"),
-    "samples in turn without labels": (task(InTurn()), r"batches \(inputs, labels\)"),
+    "samples in turn without labels": (task(InTurn()), r"must have items \(sample, label\)"),
     "an empty loader": (task(DataLoader(TensorDataset(torch.zeros(0, 6), torch.zeros(0)))), "no samples"),
     "a folder without a size": (task(Path(__file__).parent), "side=32"),
     "a folder that is not there": (lambda it: it.set_params(side=8).fit("/nowhere/at/all", task="new"), "no folder"),

@@ -17,13 +17,14 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from kenyon.errors import DataError
 from kenyon.estimator.errors import InputError, InputTypeError
 from kenyon.streams.cuts import Groups
 from kenyon.streams.datasets import pairs, stacked
 from kenyon.streams.image_folders import from_folder
+from kenyon.streams.pool import check_channels
 
 Labels = npt.NDArray[Any]
 
@@ -141,11 +142,7 @@ def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Te
     else:
         array = validate_data(owner, data, reset=first, dtype=None if tokens else np.float32)
     if array.dtype == np.uint8 and array.ndim == 4:
-        if array.shape[3] in (1, 3, 4) and array.shape[1] not in (1, 3, 4):
-            raise InputError(
-                f"Images are (N, C, H, W); these, {array.shape}, seem to have their channels last. Move them: "
-                "numpy.moveaxis(X, -1, 1)."
-            )
+        check_channels("X", array.shape)
         return torch.from_numpy(np.ascontiguousarray(array))
     if tokens and np.issubdtype(array.dtype, np.integer):
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
@@ -182,8 +179,6 @@ def _of_one_kind(labels: Labels) -> Labels:
 
 def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
     """The samples of a dataset or the batches of a loader, one after another."""
-    if isinstance(data, IterableDataset):
-        data = DataLoader(data, batch_size=64)
     if not isinstance(data, DataLoader):
         samples, labels = pairs(data, "The dataset")
         return stacked(samples, "The dataset"), labels
