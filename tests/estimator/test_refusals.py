@@ -132,6 +132,10 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a score with unseen labels": (lambda it: it.score(X, Y), "label 4"),
     "a score with labels of another task": (lambda it: it.score(*blobs(1), task="t0"), "label 2"),
     "predictions of another shape": (lambda it: it.predict(X[:, :2]), "2 features"),
+    "a loader that shuffles": (
+        lambda it: it.predict(DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), shuffle=True)),
+        "Set shuffle=False",
+    ),
     "NaN in predictions": (lambda it: it.predict(NAN), "NaN"),
     "a reading that is none": (lambda it: it.accuracy_matrix("both"), "named or inferred"),  # type: ignore[arg-type]
 }
@@ -187,3 +191,24 @@ def test_images_of_bytes_stay_so() -> None:
     learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(pixels, np.arange(20) % 2, task="one")
     with pytest.raises(KenyonError, match="floating-point numbers; those that were learned are images of bytes"):
         learner.predict(pixels / 255)
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table(x)
+        return found.mean(1)
+
+
+def test_tokens_that_the_backbone_does_not_know() -> None:
+    words = np.arange(60).reshape(20, 3) % 5
+    learner = ContinualLearner(Tokens(), method="ewc", epochs=1, device="cpu")
+    for strange in (words + 1, words - 1):
+        with pytest.raises(KenyonError, match=r"A token lies outside of the backbone's nn\.Embedding"):
+            learner.fit(strange, np.arange(20) % 2, task="t")
+    learner.fit(words, np.arange(20) % 2, task="t")
+    with pytest.raises(KenyonError, match="A token lies outside"):
+        learner.predict(words + 1)

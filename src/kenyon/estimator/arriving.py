@@ -188,7 +188,7 @@ def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
     if not all(isinstance(batch, (tuple, list)) and len(batch) == 2 for batch in batches):
         raise InputError("A DataLoader must give batches (inputs, labels).")
     inputs, found = ([batch[part] for batch in batches] for part in (0, 1))
-    return torch.cat(inputs), np.concatenate([np.asarray(some) for some in found])
+    return torch.cat([torch.as_tensor(some) for some in inputs]), np.concatenate([np.asarray(some) for some in found])
 
 
 def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
 
 from kenyon.clock import since
 from kenyon.errors import ResultsError
@@ -330,6 +331,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
         form = self._known().form
+        if isinstance(X, DataLoader) and isinstance(X.sampler, RandomSampler):
+            raise InputError("This loader shuffles, and nobody could tell which answer is whose. Set shuffle=False.")
         return form.check(arrived(self, X, first=False, tokens=form.kind == "tokens", side=self.side)[0])
 
     def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
