@@ -28,7 +28,10 @@ class ResultsError(KenyonError):
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that is not among `known`, with the nearest ones."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=3, cutoff=0.5)
+    names, typed = sorted(known), name.lower()
+    begun = [
+        n for n in names if len(typed) > 1 and n.lower().startswith(typed)
+    ]  # a name that was not typed to its end
+    near = begun[:3] or get_close_matches(typed, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names)}."
     return ConfigError(f"There is no {kind} called '{name}'. {hint}")

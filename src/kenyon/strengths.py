@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype)
 
 
 def check_strength(name: str, strength: Strength) -> None:
+    if not isinstance(strength, (Real, Tensor)):
+        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength!r}.")
     values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
         raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength}.")

@@ -99,7 +99,7 @@ def test_learners_is_short_for_a_setting(kenyon: Callable[..., Said], tmp_path: 
         config = json.loads((tmp_path / "one/digits" / name / "result.json").read_text())["config"]
         assert (config["architecture"]["learners"], config["architecture"]["width"]) == expected
     said = kenyon("run", "-m", "mcl-ewc", "--learners", "2,3", "--seeds", 1, "--out", tmp_path / "grid", *SMALL)
-    assert "mcl-ewc[learners=2]" in said.out and "mcl-ewc[learners=3]" in said.out
+    assert "mcl-ewc: 2 points" in said.out and " learners=2" in said.out and " learners=3" in said.out
 
 
 def test_replay_says_that_it_keeps_old_samples(kenyon: Callable[..., Said], tmp_path: Path) -> None:

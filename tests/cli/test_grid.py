@@ -15,7 +15,8 @@ from tests.cli.conftest import Said
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]
 GRID = ["--set", "lambda_sp=10,1e6", "--set", "lambda_af=1e-8,1e-06"]
-LABELS = [f"caf-ewc[lambda_sp={sp},lambda_af={af}]" for sp in ("10", "1000000") for af in ("1e-08", "1e-06")]
+POINTS = [f"lambda_sp={sp},lambda_af={af}" for sp in ("10", "1000000") for af in ("1e-08", "1e-06")]
+LABELS = [f"caf-ewc[{point}]" for point in POINTS]
 
 
 def test_a_grid_is_told_shown_and_stored(
@@ -25,7 +26,8 @@ def test_a_grid_is_told_shown_and_stored(
     said = kenyon(*words)
     assert said.code == 0, said.err
     assert "caf-ewc: 8 runs of 4 points" in said.err and "finetune: 2 seeds" in said.err
-    assert all(label in said.out for label in LABELS) and "result.json a method and point" in said.out
+    assert all(point in said.out for point in POINTS) and "result.json a method and point" in said.out
+    assert "digits, caf-ewc: 4 points of a grid" in said.out
     assert said.out.count(" * ") == 1 and "best point" in said.out
     assert (tmp_path / "digits/caf-ewc/lambda_sp=10,lambda_af=1e-08/result.json").is_file()
     assert (tmp_path / "digits/figure.svg").is_file()
@@ -39,17 +41,18 @@ def test_a_grid_is_told_shown_and_stored(
     assert body["best"] == {"caf-ewc": best}
 
     shown = kenyon("show", tmp_path).out
-    assert all(label in shown for label in LABELS) and f"{best} *" in shown
+    assert all(point in shown for point in POINTS) and f"{POINTS[LABELS.index(best)]} *" in shown
     assert f"`{best}` *" in kenyon("show", tmp_path, "--markdown").out
     assert list(json.loads(kenyon("show", tmp_path, "--json").out)["digits"]["methods"]) == [*LABELS, "finetune"]
     point = tmp_path / "digits/caf-ewc/lambda_sp=10,lambda_af=1e-06"
     for path in (point, point / "result.json"):
         details = kenyon("show", path).out
-        assert LABELS[1] in details and "share of 8 runs" in details and "learner 5" in details
+        assert "caf-ewc with" in details and POINTS[1] in details
+        assert "share of 8 runs" in details and "learner 5" in details
 
     monkeypatch.setenv("COLUMNS", "80")  # little room: a line a value, and every value in full
     narrow = kenyon("show", tmp_path).out
-    assert "lambda_sp=1000000," in narrow and "lambda_af=1e-06]" in narrow and "…" not in narrow
+    assert " lambda_sp=1000000, " in narrow and "  lambda_af=1e-06 " in narrow and "…" not in narrow
 
 
 def test_one_point_is_extended_alone(kenyon: Callable[..., Said], tmp_path: Path) -> None:

@@ -238,6 +238,25 @@ def test_onnx(tmp_path: Path) -> None:
     assert learner.export(tmp_path / "it.onnx", examples=blobs(0)[0]).difference < 1e-5
 
 
+class Choosing(nn.Module):
+    """Its steps depend on the numbers in a batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features: torch.Tensor = self.layer(x)
+        return features.relu() if bool(x.sum() > 0) else features
+
+
+def test_what_cannot_become_a_program_is_told(tmp_path: Path) -> None:
+    learner = quick(backbone=Choosing(), epochs=1).fit(*blobs(0), task="t")
+    with pytest.raises(KenyonError, match=r"cannot make a program of this backbone.*depend on the values"):
+        learner.export(tmp_path / "it.pt2")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_default_backbone_can_be_exported_by_definition() -> None:
     learner = taught(1, epochs=1)
     x = blobs(0)[0]

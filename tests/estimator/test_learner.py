@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from PIL import Image
 from sklearn.base import clone
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
@@ -223,3 +224,37 @@ def test_it_tells_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_package_offers_it() -> None:
     assert kenyon.ContinualLearner is ContinualLearner
     assert "kenyon.estimator" in sys.modules
+
+
+def test_labels_of_any_kind_that_is_one() -> None:
+    x, y = blobs(0)
+    words = np.array(["zero", "one"])
+    for labels, kind in (
+        (y.astype(object), "i"),
+        (y.astype(bool).astype(object), "b"),
+        (y.astype(float).astype(object), "f"),
+        (words[y].astype(object), "U"),
+    ):
+        said = quick(epochs=2).fit(x, labels).predict(x)
+        assert said.dtype.kind == kind and set(said.tolist()) <= set(labels.tolist())
+
+
+def test_an_iterable_dataset_is_read_whole() -> None:
+    x, y = blobs(0)
+
+    class InTurn(IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return zip(torch.from_numpy(x), y.tolist(), strict=True)
+
+    given, whole = (quick(epochs=2) for _ in range(2))
+    given.fit(InTurn(), task="t")
+    whole.fit(x, y, task="t")
+    assert np.array_equal(given.predict_proba(x), whole.predict_proba(x))
+
+
+def test_numbers_of_numpy_are_settings(tmp_path: Path) -> None:
+    x, y = blobs(0)
+    learner = quick(epochs=np.int64(2), rate=np.float32(1e-3), seed=np.int32(1)).fit(x, y, task="t")
+    learner.save(tmp_path / "it.safetensors")
+    again = ContinualLearner.load(tmp_path / "it.safetensors", device="cpu")
+    assert again.get_params()["epochs"] == 2 and np.array_equal(again.predict_proba(x), learner.predict_proba(x))

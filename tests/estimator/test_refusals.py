@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,24 @@ class Ragged(Alone):
         return X[number, : 1 + number], 0
 
 
-class Endless(IterableDataset[Any]):
+class InTurn(IterableDataset[Any]):
     def __iter__(self) -> Any:
-        return iter([(X[0], 0)])
+        return iter([X[0, :1]])
+
+
+class Table:
+    """What a table of pandas shows of itself."""
+
+    def __init__(self, numbers: Any) -> None:
+        self.values = np.array([[*row, "north"] for row in numbers.tolist()], dtype=object)
+        self.columns, self.shape = ["a", "b", "c", "d", "e", "f", "where"], self.values.shape
+        self.dtypes = [np.dtype(float)] * 6 + [np.dtype(object)]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(self.values, dtype=dtype)
 
 
 def task(*data: Any, **options: Any) -> Callable[[ContinualLearner], object]:
@@ -51,7 +67,13 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "fewer features": (task(X[:, :3], Y), "X has 3 features, but ContinualLearner is expecting 6"),
     "another shape": (task(X.reshape(-1, 1, 2, 3), Y), r"shape \(1, 2, 3\); those that were learned have \(6,\)"),
     "one axis": (task(X[:, 0], Y), "Expected 2D array"),
-    "NaN": (task(NAN, Y), "contains NaN"),
+    "NaN": (task(NAN, Y), "X contains NaN. Fill in what is missing"),
+    "labels that are NaN": (task(X, np.where(Y > 4, np.nan, 4)), "y contains NaN. Leave such samples out"),
+    "labels that are missing": (task(X, np.array(["a", None] * 30)), "these are NoneType, str. Leave out"),
+    "a table with words": (task(Table(X), Y), r"not numbers: where\. .*OneHotEncoder"),
+    "pairs in a list": (task(list(zip(X, Y, strict=True))), "list of pairs"),
+    "an iterator": (task(iter(X), Y), "DataLoader"),
+    "channels last": (task(np.zeros((60, 8, 8, 3), np.uint8), Y), r"channels last.*moveaxis\(x, -1, 1\)"),
     "infinite": (task(INFINITE, Y), "contains infinity"),
     "infinite in single precision": (task(X.astype(np.float64) * 1e300, Y), "infinity"),
     "no samples": (task(X[:0], Y[:0]), r"0 sample"),
@@ -59,7 +81,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "labels missing": (task(X, Y[:-1]), "60 samples and 59 labels"),
     "one class": (task(X, np.zeros(60, dtype=int)), "one class only"),
     "labels that are measures": (task(X, np.linspace(0, 1, 60)), "Unknown label type"),
-    "labels of two kinds": (task(X, np.array([1, "a"] * 30, dtype=object)), "kind|label type"),
+    "labels of two kinds": (task(X, np.array([1, "a"] * 30, dtype=object)), "all of one kind; these are int, str"),
     "labels of another kind than before": (task(X, np.array(["a", "b"] * 30)), "numbers.*strings|strings.*numbers"),
     "a task twice": (task(X, Y, task="t0"), "'t0' was learned already"),
     "no task": (task(X, Y, task=None), "begin anew"),
@@ -73,9 +95,9 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "labels twice": (task(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), Y), "its own labels"),
     "samples alone": (task(Alone()), "Expected 2D array"),
     "unequal samples": (task(Ragged()), "Bring them to one size"),
-    "no length": (task(Endless()), "must have a length"),
+    "samples in turn without labels": (task(InTurn()), r"must have items \(sample, label\)"),
     "an empty loader": (task(DataLoader(TensorDataset(torch.zeros(0, 6), torch.zeros(0)))), "no samples"),
-    "a folder without a size": (task("/nowhere/at/all"), "side=32"),
+    "a folder without a size": (task(Path(__file__).parent), "side=32"),
     "a folder that is not there": (lambda it: it.set_params(side=8).fit("/nowhere/at/all", task="new"), "no folder"),
     "three parts": (task((X, Y, Y)), "3 parts"),
     "another method": (changed(method="mas"), "method was 'ewc'"),
@@ -84,13 +106,22 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a backbone that is none": (changed(backbone="resnet"), "torch.nn.Module, or a function"),
     "a function that builds none": (changed(backbone=lambda: 3), "not int"),
     "a backbone of other inputs": (changed(backbone=nn.Sequential(nn.Linear(5, 8))), "cannot take a batch"),
-    "a backbone without vectors": (changed(backbone=nn.Unflatten(1, (2, 3))), "one feature vector a sample"),
+    "a backbone without vectors": (
+        changed(backbone=nn.Sequential(nn.Linear(6, 6), nn.Unflatten(1, (2, 3)))),
+        "one feature",
+    ),
+    "a backbone without parameters": (changed(backbone=nn.Tanh()), "no parameters"),
+    "a backbone of doubles": (changed(backbone=nn.Linear(6, 8).double()), r"weights are float64: .* \.float\(\)"),
     "several learners of one": (changed(learners=3), "ewc has one learner"),
-    "no epochs": (changed(epochs=0), "epochs must be at least 1"),
+    "no epochs": (changed(epochs=0), "epochs must be a whole number of at least 1"),
     "half an epoch": (changed(epochs=0.5), "epochs must be a whole number"),
     "a rate of nothing": (changed(rate=0.0), "rate"),
     "a share of all": (changed(validation=1.0), "validation"),
     "a strength below zero": (changed(lambda_sp=-1.0), "lambda_sp"),
+    "a strength that is none": (changed(lambda_sp="big"), "lambda_sp must be a finite number.* not 'big'"),
+    "a seed that is none": (changed(seed="a"), "seed must be a whole number of at least 0, not 'a'"),
+    "a method by half": (changed(method="caf"), "Did you mean caf-ewc or caf-mas"),
+    "a method in capitals": (changed(method="EWC"), "Did you mean ewc"),
     "a strength that it has not": (changed(gamma=1.0), "gamma"),
     "an option that it has not": (changed(options={"fish": 1}), "Did you mean fisher"),
     "twice": (changed(lambda_sp=1.0, options={"lambda_sp": 1.0}), "given twice"),
@@ -101,6 +132,10 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a score with unseen labels": (lambda it: it.score(X, Y), "label 4"),
     "a score with labels of another task": (lambda it: it.score(*blobs(1), task="t0"), "label 2"),
     "predictions of another shape": (lambda it: it.predict(X[:, :2]), "2 features"),
+    "a loader that shuffles": (
+        lambda it: it.predict(DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), shuffle=True)),
+        "Set shuffle=False",
+    ),
     "NaN in predictions": (lambda it: it.predict(NAN), "NaN"),
     "a reading that is none": (lambda it: it.accuracy_matrix("both"), "named or inferred"),  # type: ignore[arg-type]
 }
@@ -156,3 +191,24 @@ def test_images_of_bytes_stay_so() -> None:
     learner = ContinualLearner(method="ewc", epochs=1, device="cpu").fit(pixels, np.arange(20) % 2, task="one")
     with pytest.raises(KenyonError, match="floating-point numbers; those that were learned are images of bytes"):
         learner.predict(pixels / 255)
+
+
+class Tokens(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.table(x)
+        return found.mean(1)
+
+
+def test_tokens_that_the_backbone_does_not_know() -> None:
+    words = np.arange(60).reshape(20, 3) % 5
+    learner = ContinualLearner(Tokens(), method="ewc", epochs=1, device="cpu")
+    for strange in (words + 1, words - 1):
+        with pytest.raises(KenyonError, match=r"A token lies outside of the backbone's nn\.Embedding"):
+            learner.fit(strange, np.arange(20) % 2, task="t")
+    learner.fit(words, np.arange(20) % 2, task="t")
+    with pytest.raises(KenyonError, match="A token lies outside"):
+        learner.predict(words + 1)

@@ -152,6 +152,8 @@ def blank(**changes: Any) -> None:
         ({"by": Times(61)}, "60 samples do not make 61 parts"),
         ({"by": Times([20, 20])}, "Boundaries must rise"),
         ({"by": Times([20, 60])}, "Boundaries must rise"),
+        ({"by": Times([0.5])}, "Boundaries must rise, whole numbers"),
+        ({"x": np.zeros((60, 8, 9, 3), dtype=np.uint8)}, r"channels last. Move them: numpy.moveaxis\(x, -1, 1\)"),
         ({"by": Domains([0, 1] * 30)}, "The domain 0 has no samples of the class 1"),
         ({"by": Domains([0] * 59)}, "60 labels and 59 domains"),
         ({"test": 1.5}, "share between 0 and 1"),
@@ -165,3 +167,15 @@ def blank(**changes: Any) -> None:
 def test_bad_input_is_told(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         blank(**changes)
+
+
+def test_labels_that_are_objects_are_what_they_are() -> None:
+    y = np.arange(60) % 4
+    for labels in (y.astype(object), np.array(["a", "b", "c", "d"], dtype=object)[y]):
+        source = from_arrays(np.zeros((60, 3)), labels, Classes(2))
+        assert torch.equal(source.labels, torch.from_numpy(y)) and len(source.class_names) == 4
+
+
+def test_images_of_two_channels_and_a_few_pixels_are_images() -> None:
+    for shape in ((60, 2, 4, 4), (60, 3, 32, 3), (60, 16, 4, 4)):
+        assert from_arrays(np.zeros(shape, dtype=np.uint8), np.arange(60) % 2).images.shape == shape

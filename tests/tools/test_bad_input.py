@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from kenyon.errors import ConfigError, DataError
 from kenyon.importance import fisher_large
@@ -30,6 +31,10 @@ from tests.tools.small import batches, classifier, learners, moved, vectors
 def test_strengths(make: Callable[[float], Any], strength: float) -> None:
     with pytest.raises(ConfigError, match="strength must be a finite number, 0 or larger"):
         make(strength)
+
+
+def _consolidated(labels: torch.Tensor) -> None:
+    Protection(classifier(), strength=1.0).consolidate([(torch.zeros(len(labels), 4), labels)])
 
 
 MADE: list[tuple[Callable[[], Any], str]] = [
@@ -56,6 +61,15 @@ MADE: list[tuple[Callable[[], Any], str]] = [
     (lambda: AFS(3, strength=1.0)(torch.zeros(4, 2)), r"not \(4, 2\)"),
     (lambda: AFS(3, strength=1.0)(torch.zeros(2, 4, 5)), r"\(3, samples, classes\)"),
     (lambda: AFS(3, strength=1.0)(torch.zeros(3, 0, 5)), r"not \(3, 0, 5\)"),
+    (lambda: Protection(len, strength=1.0), "must be a torch.nn.Module, not a builtin"),  # type: ignore[arg-type]
+    (lambda: Protection(nn.LazyLinear(3), strength=1.0), "weight has no shape yet. Send a batch"),
+    (lambda: Protection(classifier(), strength=1.0).consolidate(TensorDataset(torch.zeros(2, 4))), "DataLoader"),
+    (lambda: _consolidated(torch.tensor([0, 7])), "do not fit the logits .* from 0 to"),
+    (lambda: _consolidated(torch.tensor([0.0, 1.0])), "do not fit the logits .* whole number"),
+    (
+        lambda: Collaborative([nn.Linear(2, 3), nn.Linear(2, 4)], nn.Linear(3, 2))(torch.zeros(1, 2)),
+        "vectors of one length, to be summed, and these give 3, 4",
+    ),
     (lambda: Collaborative([], nn.Linear(1, 1)), "at least one backbone"),
     (lambda: Collaborative([layer := nn.Linear(1, 1), layer], nn.Linear(1, 1)), "share their weights"),
 ]

@@ -302,3 +302,12 @@ def test_a_state_is_a_copy() -> None:
     other.load_state_dict(state)
     other.importance["head.bias"].fill_(-1.0)
     assert (protection.importance["head.bias"] >= 0).all()
+
+
+def test_measuring_leaves_every_buffer_as_it_was() -> None:
+    """Also those of spectral normalisation, which follow the weight whenever it computes in training."""
+    model = classifier(dropout=0.1, norm=True)
+    torch.nn.utils.parametrizations.spectral_norm(model.get_submodule("body.0"))
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    Protection(model, strength=1.0, exclude="head").consolidate(batches(*vectors(50), 10))
+    assert len(before) > 3 and all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())

@@ -15,14 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from kenyon.cli.watched import watched
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.plots import draw_views
-from kenyon.report.tables import duration, pm
+from kenyon.report.tables import counted, duration, pm
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import settings
 from kenyon.rl.pictures import fig6
@@ -115,7 +115,7 @@ def scores_table(results: Mapping[str, GameResult]) -> Group:
     parts = -(-len(labels) // ABREAST)
     ends = [len(labels) * part // parts for part in range(parts + 1)]
     tables = [_columns({label: results[label] for label in labels[a:b]}, found) for a, b in pairwise(ends)]
-    tables[0].title = f"{first.benchmark}: {len(first.games)} games, {len(first.runs)} runs"
+    tables[0].title = f"{first.benchmark}: {counted(len(first.games), 'game')}, {counted(len(first.runs), 'run')}"
     normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
     tables[-1].caption = (
         "Mean raw score of an episode in the end; in brackets, when the game had just been learned."
@@ -164,6 +164,8 @@ def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
 def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None, seconds: float) -> None:
     """One episode of a trained run as a GIF."""
     folder = result.parent if result.is_file() else result
+    if not (folder / GameResult.FILE).is_file():
+        raise ResultsError(f"{folder} has no trained agents. Give the folder of a method below a suite of games.")
     policy = policy_of(folder, seed, game)
     suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"

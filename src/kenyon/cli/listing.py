@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -19,6 +20,8 @@ COLUMNS = {  # what a terminal has room for; --json tells more
     "methods": ("name", "learners", "about", "settings"),
 }
 
+HEADS = {SEVERAL: f"of {LEARNERS}\nlearners"}
+
 
 def list_command(what: str, *, as_json: bool) -> None:
     lists = {"benchmarks": _benchmarks, "methods": _methods}
@@ -29,9 +32,10 @@ def list_command(what: str, *, as_json: bool) -> None:
         print(json.dumps({what: rows}))
         return
     shown = COLUMNS[what]
-    table = Table(show_lines=True)
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, leading=1)
     for key in shown:
-        table.add_column(key.replace("_", " "), no_wrap=key == "name")
+        numbers = all(isinstance(row[key], int) for row in rows)
+        table.add_column(HEADS.get(key, key), justify="right" if numbers else "left", no_wrap=key == "name")
     for row in rows:
         table.add_row(*(_cell(row[key]) for key in shown))
     Console().print(table)

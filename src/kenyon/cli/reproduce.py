@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
 from kenyon.reproduce import REPRODUCTIONS, SCALES, Written, reproduce
-from kenyon.reproduce.figure import COLUMNS
+from kenyon.reproduce.figure import Claim, Comparison
+from kenyon.reproduce.page import MARKS
 from kenyon.rl.runner import execute_games
 
 
@@ -58,19 +61,39 @@ def _tell(one: Written, console: Console) -> None:
     figure = one.figure
     console.print(f"{one.name}: {figure.title}", style="bold")
     if figure.comparisons:
-        table = Table(*COLUMNS, box=None, pad_edge=False)
-        for column in table.columns[1:]:
-            column.justify = "right"
-        for comparison in figure.comparisons:
-            name, *values = comparison.row()
-            shown = ["-" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in values]
-            table.add_row(str(name), *shown)
-        console.print(table)
-    for claim in figure.claims:
-        console.print(f"  {claim.verdict:9} {claim.text} ({claim.found})", highlight=False)
+        console.print(_numbers(figure.comparisons))
+    if figure.claims:
+        console.print(_claims(figure.claims))
     for note in figure.notes:
-        console.print(f"  {note}", highlight=False)
+        console.print(Padding(note, (0, 0, 0, 1)), highlight=False)
     console.print(f"Data, table and pictures: {one.data.with_suffix('')}.*", highlight=False, soft_wrap=True)
+
+
+def _numbers(comparisons: Sequence[Comparison]) -> Table:
+    """Ours, and beside them the paper's where it has any."""
+    beside = any(one.published is not None for one in comparisons)
+    names = ["", "measured", "runs", *(["published", "difference", "in SE"] if beside else [])]
+    table = Table(*names, box=None, padding=(0, 2, 0, 0))
+    for column in table.columns[1:]:
+        column.justify, column.no_wrap = "right", True
+    for one in comparisons:
+        name, published, mean, sem, runs, difference, errors = one.row()
+        measured = _text(mean, ".4g") + ("" if sem is None else f" ± {_text(sem, '.2g')}")
+        compared = [_text(published, ".2f"), _text(difference, "+.2f"), _text(errors, "+.1f")] if beside else []
+        table.add_row(str(name), measured, _text(runs, ".0f"), *compared)
+    return table
+
+
+def _text(value: str | float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _claims(claims: Sequence[Claim]) -> Table:
+    table = Table("the paper says", "difference", "", box=None, padding=(0, 2, 0, 0))
+    table.columns[1].justify, table.columns[1].no_wrap = "right", True
+    for claim in claims:
+        table.add_row(claim.text, claim.found, MARKS[claim.verdict])
+    return table
 
 
 def _list(as_json: bool) -> None:
@@ -86,7 +109,7 @@ def _list(as_json: bool) -> None:
         "name",
         "shows",
         "needs (at paper scale)",
-        "about, on one H200",
+        "time, on one H200",
         box=None,
         pad_edge=False,
         title_justify="left",
@@ -99,8 +122,8 @@ def _list(as_json: bool) -> None:
 
 
 def _needs(name: str) -> str:
-    wanted = REPRODUCTIONS[name].wanted(SCALES["paper"])
+    wanted, free = REPRODUCTIONS[name].wanted(SCALES["paper"]), REPRODUCTIONS[name].cost == "none"
     if not wanted:
-        return "nothing"
+        return "nothing" if free else "runs of games"
     runs = sum(len(one.variants) * one.seeds for one in wanted)
     return f"{runs} runs of {', '.join(one.benchmark for one in wanted)}"

@@ -21,7 +21,7 @@ from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
-from kenyon.report.tables import results_json, results_table
+from kenyon.report.tables import results_json, results_tables
 from kenyon.rl.arenas import ARENAS
 from kenyon.user_files import is_user_file
 
@@ -202,7 +202,9 @@ def tell_results(results: dict[str, Result], out: Path, saved: str, spoken: Cons
     """A table, what did not stay finite with a command that may, and where the results are saved."""
     if not results:
         return
-    spoken.print(results_table(results))
+    for table in results_tables(results):
+        spoken.print(table)
+        spoken.print()
     for name, result in results.items():
         fallen = [str(run.seed) for run in result.runs if not run.complete]
         if fallen:

@@ -17,7 +17,7 @@ from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import files_below, result_files
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
-from kenyon.report.tables import duration, results_json, results_table
+from kenyon.report.tables import duration, results_json, results_tables
 from kenyon.rl.results import GameResult
 
 
@@ -42,7 +42,9 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     for methods in results.values():
         # The reference for FWT has no average accuracy worth showing, unless it is all there is.
         shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
-        console.print(results_table(shown))
+        for table in results_tables(shown):
+            console.print(table)
+            console.print()
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
 

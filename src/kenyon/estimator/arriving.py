@@ -6,6 +6,7 @@ columns) it checks here too.
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from kenyon.estimator.errors import InputError, InputTypeError
 from kenyon.streams.cuts import Groups
 from kenyon.streams.datasets import pairs, stacked
 from kenyon.streams.image_folders import from_folder
+from kenyon.streams.pool import check_channels
 
 Labels = npt.NDArray[Any]
 
@@ -46,14 +48,14 @@ def arrived(
             data, labels = _folder(Path(data), side) if isinstance(data, (str, Path)) else _items(data)
         with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in single precision is refused as such
             inputs = _inputs(owner, data, first=first, tokens=tokens)
-        found = None if labels is None else _labels(labels)
+            found = None if labels is None else _labels(labels)
     except InputError:
         raise
     except DataError as error:
         raise InputError(str(error)) from error
     except (TypeError, ValueError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
-        raise kind(str(error)) from error
+        raise kind(_told(str(error), data)) from error
     if found is not None and len(found) != len(inputs):
         raise InputError(
             f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
@@ -67,6 +69,38 @@ def _is_pair(data: Any) -> bool:
     if not (isinstance(data, list) and len(data) == 2 and all(hasattr(part, "ndim") for part in data)):
         return False
     return bool(data[0].ndim > 1 and data[1].ndim == 1 and len(data[0]) == len(data[1]))
+
+
+def _told(error: str, data: Any) -> str:
+    """What to do about data that make no array of finite numbers, where that can be told, and what NumPy or
+    scikit-learn said of them.
+    """
+    first = error.partition("\n")[0]
+    if "contains NaN" in first:
+        fill = "Fill in what is missing (sklearn.impute.SimpleImputer), or leave" if " X " in first else "Leave"
+        return f"{first} {fill} such samples out."
+    advice = _advice(data)
+    return f"{advice} ({first[:160].rstrip('.')}{'...' if len(first) > 160 else ''})" if advice else error
+
+
+def _advice(data: Any) -> str:
+    if hasattr(data, "columns") and hasattr(data, "dtypes"):  # a table
+        columns = [str(name) for name, kind in zip(data.columns, data.dtypes, strict=True) if not _numeric(kind)]
+        if columns:
+            return (
+                f"X has columns that are not numbers: {', '.join(columns)}. Make numbers of them, for instance with "
+                "sklearn.preprocessing.OneHotEncoder, or leave them out."
+            )
+    if isinstance(data, list) and data and isinstance(data[0], (tuple, list)) and len(data[0]) == 2:
+        return "X seems to be a list of pairs (sample, label). Give a list of samples, and y."
+    if hasattr(data, "__next__"):
+        return "X is an iterator. Give arrays, or a torch.utils.data.DataLoader of (inputs, labels)."
+    return ""
+
+
+def _numeric(kind: Any) -> bool:
+    """Whether a column's dtype, NumPy's or a table's own, is one of numbers."""
+    return getattr(kind, "kind", "O") in "biuf"
 
 
 def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
@@ -108,6 +142,7 @@ def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Te
     else:
         array = validate_data(owner, data, reset=first, dtype=None if tokens else np.float32)
     if array.dtype == np.uint8 and array.ndim == 4:
+        check_channels("X", array.shape)
         return torch.from_numpy(np.ascontiguousarray(array))
     if tokens and np.issubdtype(array.dtype, np.integer):
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
@@ -119,15 +154,27 @@ def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Te
 def _labels(labels: Any) -> Labels:
     if isinstance(labels, Tensor):
         labels = labels.detach().cpu().numpy()
+    elif hasattr(labels, "to_numpy"):
+        labels = labels.to_numpy()  # whole numbers of a table's own kind would become floats below
     found = column_or_1d(labels, warn=True)
+    if found.dtype.kind == "O":
+        found = _of_one_kind(found)
     check_classification_targets(found)
-    if found.dtype.kind == "O" and all(isinstance(label, str) for label in found):
-        found = found.astype(str)
     if found.dtype.kind not in "biufU":
-        raise InputError(
-            f"Labels are numbers or strings, all of one kind; these are {found.dtype}. Turn them into strings."
-        )
+        raise InputError(f"Labels are numbers or strings; these are {found.dtype}. Turn them into strings.")
     return found
+
+
+def _of_one_kind(labels: Labels) -> Labels:
+    """Objects as what they are."""
+    for kind in (str, (bool, np.bool_), Integral, Real):
+        if all(isinstance(label, kind) for label in labels):
+            return np.array(labels.tolist())
+    kinds = sorted({type(label).__name__ for label in labels})
+    raise InputError(
+        f"Unknown label type: labels are numbers or strings, all of one kind; these are {', '.join(kinds)}. Leave "
+        "out samples whose label is missing, and turn the others into strings."
+    )
 
 
 def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
@@ -141,12 +188,14 @@ def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
     if not all(isinstance(batch, (tuple, list)) and len(batch) == 2 for batch in batches):
         raise InputError("A DataLoader must give batches (inputs, labels).")
     inputs, found = ([batch[part] for batch in batches] for part in (0, 1))
-    return torch.cat(inputs), np.concatenate([np.asarray(some) for some in found])
+    return torch.cat([torch.as_tensor(some) for some in inputs]), np.concatenate([np.asarray(some) for some in found])
 
 
 def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:
     """The images of a folder of classes, and their classes."""
-    classes = sorted(part.name for part in path.iterdir() if part.is_dir()) if path.is_dir() else []
+    if not path.is_dir():
+        raise InputError(f"There is no folder {path}. Give one with a folder of images for each class.")
+    classes = sorted(part.name for part in path.iterdir() if part.is_dir())
     if {"train", "test"} <= {name.lower() for name in classes}:
         raise InputError(f"{path} has folders for train and test. Give {path / 'train'}, and the other as test=...")
     if side is None:

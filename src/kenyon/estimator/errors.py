@@ -37,6 +37,20 @@ def as_setting_errors() -> Iterator[None]:
 
 
 @contextmanager
+def as_token_errors() -> Iterator[None]:
+    """A token that a table of the backbone does not have, in words. Only a CPU notices in time."""
+    try:
+        yield
+    except IndexError as error:
+        if "index out of range in self" not in str(error):
+            raise
+        raise InputError(
+            "A token lies outside of the backbone's nn.Embedding. Tokens are whole numbers from 0 to below its "
+            "num_embeddings: give it more, or number the tokens anew."
+        ) from error
+
+
+@contextmanager
 def as_write_errors(path: Path) -> Iterator[None]:
     """A file that cannot be written, in the words of who asked for it."""
     try:

@@ -8,8 +8,10 @@ answers, written slowly, and what an export says is held against `predict_proba`
 from __future__ import annotations
 
 import copy
+import logging
 import tempfile
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kenyon.errors import ResultsError
+from kenyon.errors import KenyonError, ResultsError
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
@@ -28,6 +30,8 @@ from kenyon.nets.heads import GATE_SLOPE
 
 TOLERANCE = 1e-4  # between probabilities ...
 COARSE = 5e-2  # ... and where the learner computes in bfloat16: the program is in float32
+
+Writer = Callable[[nn.Module, Tensor, Path], Tensor]
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int 
         raise SettingError(f"{path.name} must end in .pt2 (torch.export) or .onnx.")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / path.name
-        said = writers[path.suffix](module, examples, draft)
+        said = _written(writers[path.suffix], module, examples, draft)
         difference = float((said.double() - wanted).abs().max())
         if not difference <= (TOLERANCE if known.net.dtype == torch.float32 else COARSE):
             raise ResultsError(
@@ -109,6 +113,26 @@ def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int 
         with as_write_errors(path):
             write_atomically(path, draft.read_bytes())
     return Export(path, difference)
+
+
+def _written(writer: Writer, module: nn.Module, examples: Tensor, draft: Path) -> Tensor:
+    """What the program says to the examples."""
+    silenced = logging.root.manager.disable
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what PyTorch's own parts keep inside, or will do differently one day
+            logging.disable(logging.WARNING)  # the same, in its logs
+            return writer(module, examples, draft)
+    except KenyonError:
+        raise
+    except Exception as error:  # PyTorch has no one kind for a module that it cannot follow
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        raise SettingError(
+            f"PyTorch cannot make a program of this backbone: {reason} A backbone whose steps depend on the values "
+            "in a batch (`if x.sum() > 0`) cannot be exported; `save` keeps it."
+        ) from error
+    finally:
+        logging.disable(silenced)
 
 
 def _wanted(known: Knowledge, task: int | None, examples: Tensor) -> Tensor:
@@ -130,19 +154,17 @@ def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
     except ImportError as error:
         raise SettingError("ONNX needs packages that are not installed: pip install 'kenyon[onnx]'.") from error
     batch: Any = torch.export.Dim("batch", min=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what its own parts will do differently one day
-        torch.onnx.export(
-            module,
-            (_two(examples),),
-            str(path),
-            input_names=["inputs"],
-            output_names=["probabilities"],
-            dynamic_shapes=({0: batch},),
-            dynamo=True,
-            external_data=False,
-            verbose=False,
-        )
+    torch.onnx.export(
+        module,
+        (_two(examples),),
+        str(path),
+        input_names=["inputs"],
+        output_names=["probabilities"],
+        dynamic_shapes=({0: batch},),
+        dynamo=True,
+        external_data=False,
+        verbose=False,
+    )
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
     return torch.from_numpy(session.run(None, {"inputs": examples.numpy()})[0])
 

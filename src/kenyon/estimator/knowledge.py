@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kenyon.errors import unknown
 from kenyon.estimator.arriving import Labels
-from kenyon.estimator.errors import InputError
+from kenyon.estimator.errors import InputError, as_token_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
 from kenyon.estimator.inferring import across_tasks
@@ -97,7 +97,7 @@ class Knowledge:
         empty = Split(inputs, none, none)
         stream = replace(self.stream, tasks=(Met("asked", ("any",), empty, empty, empty),))
         said = torch.zeros(M, len(tasks), N, max(net.class_counts), dtype=torch.float64, device=net.device)
-        with on_device(net.device):
+        with on_device(net.device), as_token_errors():
             channels, frame, refer = execute.input_channels, execute.frame, not net.small
             fleet = Fleet([stream] * M, net.device, channels, frame=frame, by_reference=refer)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import Tensor
+from torch.utils.data import DataLoader, RandomSampler
 
 from kenyon.clock import since
 from kenyon.errors import ResultsError
@@ -28,7 +29,7 @@ from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import as_damage, read_learner, save_learner
-from kenyon.estimator.settings import takes_tokens
+from kenyon.estimator.settings import takes_tokens, whole
 from kenyon.estimator.telling import summary, telling
 from kenyon.metrics import Array
 from kenyon.nets import Diversity, Start
@@ -227,7 +228,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         of tasks learned later, rows of the accuracy matrix then have no numbers for the tasks before.
         """
         known = self._known()
-        parameters = {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+        given = {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
+        parameters = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         attributes: dict[str, Any] = {}
         if hasattr(self, "n_features_in_"):
             attributes["n_features_in_"] = self.n_features_in_
@@ -311,7 +313,9 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         held = self._part(validation, labels, form, "Validation")
         tests = self._part(test, labels, form, "Test")
         if held is None:
-            stays, apart = held_out(train[1], self.validation, self.seed, len(before.names) if before else 0)
+            stays, apart = held_out(
+                train[1], self.validation, whole("seed", self.seed, 0), len(before.names) if before else 0
+            )
             held = (train[0][apart], train[1][apart]) if len(apart) else None
             train = train[0][stays], train[1][stays]
         return Lesson(ONLY if task is None else task, labels, train, held, tests), form
@@ -327,6 +331,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
         form = self._known().form
+        if isinstance(X, DataLoader) and isinstance(X.sampler, RandomSampler):
+            raise InputError("This loader shuffles, and nobody could tell which answer is whose. Set shuffle=False.")
         return form.check(arrived(self, X, first=False, tokens=form.kind == "tokens", side=self.side)[0])
 
     def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kenyon.estimator.arriving import Labels
-from kenyon.estimator.errors import SettingError, as_setting_errors
+from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_errors
 from kenyon.estimator.growing import Met, go_on, past
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.plan import Plan
@@ -43,7 +43,7 @@ def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher |
     if before is not None:
         _check(before.net, trainer.net)
         go_on(trainer, before.tensors, before.net.layout, known)
-    with cpu_threads(1 if trainer.net.small else None), as_setting_errors():
+    with cpu_threads(1 if trainer.net.small else None), as_setting_errors(), as_token_errors():
         at = trainer.run(watch)
     if not trainer.live:
         where = at.diverged[0]

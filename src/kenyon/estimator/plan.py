@@ -14,7 +14,7 @@ from torch import nn
 
 from kenyon.estimator.errors import SettingError, as_setting_errors
 from kenyon.estimator.form import Form
-from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of
+from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of, whole
 from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.fresh import seeded
@@ -110,8 +110,7 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
         raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {values['precision']!r}.")
     if values["heads"] not in get_args(Heads):
         raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {values['heads']!r}.")
-    if type(values["seed"]) is not int or values["seed"] < 0:
-        raise SettingError(f"seed must be a whole number, 0 or larger, not {values['seed']!r}.")
+    values["seed"] = whole("seed", values["seed"], 0)
     with as_setting_errors():
         values["learners"] = learners_of(values["method"], values["learners"])
         strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}

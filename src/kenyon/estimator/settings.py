@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -62,13 +63,19 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     return spec({**DEFAULTS.get(name, {}), **given, **(options or {})})
 
 
+def whole(name: str, value: Any, least: int) -> int:
+    """A whole number, Python's or NumPy's."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise SettingError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+    return int(value)
+
+
 def learners_of(name: str, learners: int | None) -> int:
     """How many learners a method has."""
     spec = spec_of(name)
     if learners is None:
         return spec.learners
-    if type(learners) is not int or learners < 1:
-        raise SettingError(f"learners must be a whole number of at least 1, not {learners!r}.")
+    learners = whole("learners", learners, 1)
     if learners > 1 and not spec.multi:
         several = sorted(n for n in METHODS if find_method(n).multi and find_method(n).schedule == "sequential")
         raise SettingError(
@@ -81,9 +88,7 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
     """`validation`: the share that is held out to tell the best weights, and when the rate should fall; any where
     such samples are given. None: there are none, the rate stays and the last weights are kept.
     """
-    for name, value in (("epochs", epochs), ("batch", batch)):
-        if type(value) is not int:
-            raise SettingError(f"{name} must be a whole number, not {value!r}.")
+    epochs, batch = whole("epochs", epochs, 1), whole("batch", batch, 1)
     if validation is None:
         return Training(epochs=epochs, batch=batch, rate=rate, validation=0.0, schedule="step", drop=1.0)
     return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)

@@ -75,8 +75,8 @@ def check_drawable(backbone: nn.Module) -> None:
             raise ConfigError(
                 f"The backbone's {f'{place}.{names[0]}'.lstrip('.')} belongs to {type(part).__name__}, which has no "
                 "reset_parameters(): it cannot be drawn anew for each learner and seed. Give the module such a "
-                "method, give a function that builds the backbone (draw=...), or let every learner start from the "
-                "weights as they are (start='given')."
+                "method, give a function that builds the backbone in its place (`Net`: draw=...), or let every "
+                "learner start from the weights as they are (start='given')."
             )
 
 

@@ -40,12 +40,16 @@ def take_apart(backbone: nn.Module) -> Parts:
             )
     named = dict(backbone.named_parameters())
     if lazy := next((name for name, p in named.items() if is_lazy(p)), None):
-        raise ConfigError(f"The backbone's {lazy} has no shape yet. Send a batch through the module once.")
+        raise ConfigError(
+            f"The backbone's {lazy} has no shape yet. Send a batch through the module once, where it is built."
+        )
     trained = {name: p.detach() for name, p in named.items() if p.requires_grad}
     frozen = {name: p.detach() for name, p in named.items() if not p.requires_grad}
-    if frozen and not trained:
+    if not trained:
         raise ConfigError(
             "Every parameter of the backbone is frozen. Leave some of them to learn (requires_grad=True)."
+            if frozen
+            else "The backbone has no parameters: there is nothing to learn but heads. Give it a layer that learns."
         )
     moving = _moving(backbone)
     buffers = {name: b.detach() for name, b in backbone.named_buffers()}
@@ -94,6 +98,11 @@ def on_cpu(parts: Parts) -> nn.Module:
     )
 
 
+def _other_precision(parts: Parts) -> str:
+    other = next((p.dtype for p in parts.trained.values() if p.dtype != torch.float32), None)
+    return f" Its weights are {_told(other)}: make them float32 first, with .float()." if other else ""
+
+
 def feature_count(parts: Parts, shape: tuple[int, ...], dtype: torch.dtype) -> int:
     """How many numbers the backbone makes of a sample. It is tried out, in real memory: shapes on the meta device
     would import PyTorch's compiler, which is slow.
@@ -105,7 +114,8 @@ def feature_count(parts: Parts, shape: tuple[int, ...], dtype: torch.dtype) -> i
             features = module(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ConfigError(
-            f"The backbone cannot take a batch of the shape {tuple(batch.shape)} ({_told(dtype)}): {error}"
+            f"The backbone cannot take a batch of the shape {tuple(batch.shape)} ({_told(dtype)}): "
+            f"{str(error).rstrip('.')}.{_other_precision(parts)}"
         ) from error
     after = {name: b for name, b in module.named_buffers() if name not in parts.statistics}
     changed = [n for n in before | after if n not in before or n not in after or not torch.equal(before[n], after[n])]

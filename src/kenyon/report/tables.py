@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -19,6 +18,12 @@ from kenyon.metrics import Summary
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
 BEST = "*: the best point of its method on these seeds."
+MEANINGS = {
+    "AAC %": "AAC: accuracy of all tasks in the end.",
+    "BWT": "BWT: backward transfer.",
+    "FWT": "FWT: forward transfer.",
+    "Cos": "Cos: diversity of the learners' predictions.",
+}
 
 
 def pm(summary: Summary | None, digits: int = 2) -> str:
@@ -27,78 +32,141 @@ def pm(summary: Summary | None, digits: int = 2) -> str:
 
 
 def best_points(results: Mapping[str, Result]) -> dict[str, str]:
-    """Of every method with several points: the label of the one with the best average accuracy."""
+    """Of every method with several points on the same seeds: the label of the one with the best average accuracy."""
     means: dict[str, dict[str, float]] = {}
+    seeds: dict[str, set[frozenset[int]]] = {}
     for label, r in results.items():
         if r.point and r.aac is not None:
             means.setdefault(r.method, {})[label] = r.aac.mean
-    return {method: max(some, key=lambda label: some[label]) for method, some in means.items() if len(some) > 1}
+            seeds.setdefault(r.method, set()).add(frozenset(run.seed for run in r.runs))
+    comparable = {method: some for method, some in means.items() if len(some) > 1 and len(seeds[method]) == 1}
+    return {method: max(some, key=lambda label: some[label]) for method, some in comparable.items()}
 
 
 class Label:
-    """A point's label in a table: where there is little room beside the numbers, a line a value."""
+    """A point's name in a table: where there is little room beside the numbers, a line a value."""
 
-    NUMBERS = 72  # characters that the other columns take
-
-    def __init__(self, text: str) -> None:
-        self.whole, self.lines = Text(text), Text(re.sub(r"(?<=[\[,])", "\n ", text))
+    def __init__(self, text: str, beside: int) -> None:
+        self.whole, self.lines, self.beside = Text(text), Text(text.replace(",", ",\n ")), beside
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        room = options.max_width - self.NUMBERS
+        room = options.max_width - self.beside
         return Measurement.get(console, options, self.whole if len(self.whole) <= room else self.lines)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.whole if len(self.whole) <= options.max_width else self.lines
 
 
+def results_tables(results: Mapping[str, Result]) -> list[Table]:
+    """The methods of one benchmark, and below them the points of each method's grid."""
+    own = {label: r for label, r in results.items() if not r.point}
+    points: dict[str, dict[str, Result]] = {}
+    for label, r in results.items():
+        if r.point:
+            points.setdefault(r.method, {})[label] = r
+    tables = [results_table(own)] if own else []
+    for method, some in points.items():
+        tables.append(points_table(method, some, explained=not tables))
+    return tables
+
+
 def results_table(results: Mapping[str, Result]) -> Table:
-    """One row a method, or a point of it; the best average accuracy is bold, every method's best point has a star."""
-    starred, grid = set(best_points(results).values()), any(r.point for r in results.values())
+    """One row a method; the best average accuracy is bold. What nothing was measured of has no column."""
     first = next(iter(results.values()))
     published = ACCURACY.get(first.benchmark, {}) if all(map(whole_protocol, results.values())) else {}
-    table = Table(
-        title=f"{first.benchmark}: {_count(first.config['tasks'], 'task')}, {_count(len(first.runs), 'run')}, "
+    columns = _measured(results)
+    columns["time"] = {name: duration(r.seconds) for name, r in results.items()}
+    if published:
+        columns["published"] = {
+            name: f"{published[r.method]:.2f}" if r.method in published and not r.point else "-"
+            for name, r in results.items()
+        }
+    usual, others = _run_counts(results)
+    table = _table(
+        f"{first.benchmark}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, "
         "mean ± standard error",
-        caption="AAC: accuracy of all tasks in the end; BWT, FWT: backward and forward transfer; "
-        "Cos: diversity of the learners' predictions." + (f" {BEST}" if starred else "") + _memories(results),
+        " ".join([*_meanings(columns), *others, *_memories(results)]),
+        ["method", *columns],
+    )
+    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
+    best = max(finals, key=lambda name: finals[name]) if finals else None
+    for name in results:
+        wins = name == best and len(finals) > 1
+        table.add_row(Text(name), *(column[name] for column in columns.values()), style="bold" if wins else None)
+    return table
+
+
+def points_table(method: str, results: Mapping[str, Result], *, explained: bool = True) -> Table:
+    """One row a point of a method's grid; the best has a star. `explained`: with what the columns mean."""
+    first, starred = next(iter(results.values())), set(best_points(results).values())
+    columns = _measured(results)
+    columns["runs"] = {name: str(len(r.complete_runs)) for name, r in results.items()}
+    columns["time"] = {name: duration(r.seconds) for name, r in results.items()}
+    table = _table(
+        f"{first.benchmark}, {method}: {counted(len(results), 'point')} of a grid",
+        " ".join([*(_meanings(columns) if explained else []), *([BEST] if starred else [])]),
+        [f"{method} with", *columns],
+    )
+    beside = sum(max(map(len, [title, *column.values()])) for title, column in columns.items())
+    for name in results:
+        told = point_text(method, name) + (" *" if name in starred else "")
+        table.add_row(Label(told, beside), *(column[name] for column in columns.values()))
+    return table
+
+
+def point_text(method: str, label: str) -> str:
+    """What a label says beside the method: its values."""
+    return label.removeprefix(method).removeprefix("[").removesuffix("]")
+
+
+def _measured(results: Mapping[str, Result]) -> dict[str, dict[str, str]]:
+    """Column -> label -> text, of what was measured of any."""
+    columns = {
+        "AAC %": {name: pm(r.aac) for name, r in results.items()},
+        "BWT": {name: pm(r.bwt, 1) for name, r in results.items()},
+        "FWT": {name: pm(r.fwt, 1) for name, r in results.items()},
+        "Cos": {name: pm(r.cosine) for name, r in results.items()},
+    }
+    return {title: some for title, some in columns.items() if title == "AAC %" or set(some.values()) != {"-"}}
+
+
+def _meanings(columns: Iterable[str]) -> list[str]:
+    return [MEANINGS[name] for name in columns if name in MEANINGS]
+
+
+def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
+    table = Table(
+        title=title,
+        caption=caption or None,
         title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,  # with narrow columns 80 characters hold all of it
         padding=(0, 0),
         pad_edge=False,
     )
-    for name in ("method", "AAC %", "BWT", "FWT", "Cos", "time"):
-        left = name == "method"
-        table.add_column(name, justify="left" if left else "right", no_wrap=left or not grid)
-    if published:
-        table.add_column("published", justify="right", no_wrap=not grid)
-    finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
-    best = max(finals, key=lambda name: finals[name]) if finals else None
-    for name, r in results.items():
-        cells = [
-            pm(r.aac),
-            pm(r.bwt, 1),
-            pm(r.fwt, 1),
-            pm(r.cosine),
-            duration(r.seconds),
-        ]
-        if published:
-            cells.append(f"{published[r.method]:.2f}" if r.method in published else "-")
-        table.add_row(
-            Label(f"{name} *" if name in starred else name) if r.point else name,
-            *cells,
-            style="bold" if name == best and len(finals) > 1 else None,
-        )
+    for place, name in enumerate(columns):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
     return table
 
 
-def _memories(results: Mapping[str, Result]) -> str:
+def _run_counts(results: Mapping[str, Result]) -> tuple[int, list[str]]:
+    """How many runs most methods have, and which have another number."""
+    counts = {name: len(r.complete_runs) for name, r in results.items()}
+    usual = max(sorted(set(counts.values()), reverse=True), key=list(counts.values()).count)
+    others: dict[int, list[str]] = {}
+    for name, count in counts.items():
+        if count != usual:
+            others.setdefault(count, []).append(name)
+    return usual, [f"{counted(count, 'run')}: {', '.join(names)}." for count, names in sorted(others.items())]
+
+
+def _memories(results: Mapping[str, Result]) -> list[str]:
     """Which of the methods keep old samples, and how many."""
     kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
-    return "".join(f" {name} keeps {n} old samples of every class." for name, n in kept.items() if n)
+    return [f"{name} keeps {n} old samples of every class." for name, n in kept.items() if n]
 
 
-def _count(number: int, thing: str) -> str:
+def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +22,13 @@ def claims_page(folder: Path, pictures: str = "") -> str:
     figures = _figures(folder)
     claims = [claim for figure in figures for claim in figure["claims"]]
     count = Counter(claim["verdict"] for claim in claims)
-    told = ", ".join(f"{MARKS[verdict]} {count[verdict]}" for verdict in MARKS)
     head = (
-        f"{len(claims)} claims of {len(figures)} figures and tables: {told}. A claim is a difference between two "
+        f"{len(claims)} claims of {len(figures)} figures and tables: {count['for']} hold, {count['against']} do not, "
+        f"{count['undecided']} are undecided. A claim is a difference between two "
         "results, run by run with equal seeds; it is decided where Student's t says so at the "
         f"{SURE:.0%} level: three runs have to be 4.3 standard errors from 0, five 2.8."
     )
-    return "\n\n".join([head, *(_figure(figure, pictures) for figure in figures)])
+    return "\n\n".join([head, _index(figures), *(_figure(figure, pictures) for figure in figures)])
 
 
 def _figures(folder: Path) -> list[dict[str, Any]]:
@@ -42,12 +45,33 @@ def _figures(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
+def _index(figures: Sequence[dict[str, Any]]) -> str:
+    """How many claims of every figure hold, each a link to its part of the page."""
+    lines = ["| | " + " | ".join(MARKS.values()) + " |", "|---" + "|---:" * len(MARKS) + "|"]
+    for figure in figures:
+        if figure["claims"]:
+            count = Counter(claim["verdict"] for claim in figure["claims"])
+            cells = " | ".join(str(count[verdict] or "") for verdict in MARKS)
+            lines.append(f"| [{_heading(figure)}](#{_anchor(_heading(figure))}) | {cells} |")
+    return "\n".join(lines)
+
+
+def _heading(figure: dict[str, Any]) -> str:
+    return f"{figure['name']}: {figure['title']}"
+
+
+def _anchor(heading: str) -> str:
+    """As GitHub and Python-Markdown both make it, where no two spaces or dashes meet."""
+    return re.sub(r"[^\w\s-]", "", heading.lower()).replace(" ", "-")
+
+
 def _figure(figure: dict[str, Any], pictures: str) -> str:
     name = figure["name"]
     shows = figure["shows"][0].upper() + figure["shows"][1:]
-    parts = [f"### {name}: {figure['title']}", f"{shows}. {' '.join(figure['notes'])}".strip()]
+    parts = [f"### {_heading(figure)}", f"{shows}. {' '.join(figure['notes'])}".strip()]
     if pictures:
-        parts.append(f"![{figure['title']}]({pictures}/{name}.png)")
+        picture = f"{pictures}/{name}.png"
+        parts.append(f"[![{figure['title']}]({picture})]({picture})")  # a click shows it in full size
     published = [row for row in figure["numbers"]["rows"] if row[1] is not None]
     if published:
         lines = ["| | published | measured | difference | in standard errors |", "|---|---:|---:|---:|---:|"]
@@ -57,11 +81,31 @@ def _figure(figure: dict[str, Any], pictures: str) -> str:
             lines.append(f"| {what} | {was:.2f} | {mean:.2f}{spread} | {difference:+.2f} | {apart} |")
         parts.append("\n".join(lines))
     if figure["claims"]:
-        parts.append("\n".join(f"- {_claim(claim)}" for claim in figure["claims"]))
+        parts.append(_claims(figure["claims"]))
     return "\n\n".join(parts)
 
 
-def _claim(claim: dict[str, Any]) -> str:
-    spread = f" ± {claim['sem']:.2g}" if claim["sem"] else ""
-    found = f"{claim['difference']:+.3g}{spread}" + ("" if claim["sem"] == 0 else f", n {len(claim['runs'])}")
-    return f"**{MARKS[claim['verdict']]}**: {claim['claim']} ({found})"
+def _claims(claims: Sequence[dict[str, Any]]) -> str:
+    """One row a claim, one column a benchmark (or whatever stands before the claim's colon)."""
+    table: dict[str, dict[str, str]] = {}
+    for claim in claims:
+        where, _, text = claim["claim"].rpartition(": ")
+        mark = MARKS[claim["verdict"]]
+        told = mark if claim["verdict"] == "undecided" else f"**{mark}**"
+        table.setdefault(text, {})[where] = f"{told} {_found(claim)}"
+    places = list(dict.fromkeys(where for row in table.values() for where in row))
+    lines = ["| the paper says | " + " | ".join(place or "difference" for place in places) + " |"]
+    lines.append("|---" * (1 + len(places)) + "|")
+    lines += [
+        f"| {text} | " + " | ".join(row.get(place, "") for place in places) + " |" for text, row in table.items()
+    ]
+    return "\n".join(lines)
+
+
+def _found(claim: dict[str, Any]) -> str:
+    """The difference, as exact as its standard error (two digits)."""
+    difference, sem = claim["difference"], claim["sem"]
+    if not sem:
+        return f"{difference:+.3g}" + ("" if sem == 0 else f", n {len(claim['runs'])}")
+    digits = max(0, 1 - math.floor(math.log10(sem)))
+    return f"{difference:+.{digits}f} ± {sem:.{digits}f}, n {len(claim['runs'])}"

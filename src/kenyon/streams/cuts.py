@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -95,10 +96,12 @@ class Times:
             edges = np.cumsum(edges).tolist()
         else:
             edges = [0, *self.parts, count]
-            if any(a >= b for a, b in pairwise(edges)):
+            if any(a >= b for a, b in pairwise(edges)) or not all(isinstance(edge, Integral) for edge in edges):
                 raise DataError(
-                    f"Boundaries must rise, from above 0 to below the {count} samples; these are {list(self.parts)}."
+                    f"Boundaries must rise, whole numbers from above 0 to below the {count} samples; these are "
+                    f"{list(self.parts)}."
                 )
+            edges = list(map(int, edges))
         part = torch.repeat_interleave(torch.arange(len(edges) - 1), torch.tensor(edges).diff())
         everything = tuple(range(len(names)))
         told = [f"samples {a} to {b - 1}" for a, b in pairwise(edges)]

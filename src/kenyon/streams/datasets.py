@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from kenyon.errors import ConfigError, DataError
 from kenyon.streams.arrays import as_pool, from_arrays, moments
@@ -149,12 +150,14 @@ def _joined(
 
 def pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
     """The samples and the labels of a dataset; whatever else its items have is left out."""
+    in_turn = isinstance(dataset, IterableDataset)
     try:
-        items: Iterable[Any] = (dataset[i] for i in range(len(dataset)))
+        items: Iterable[Any] = dataset if in_turn else (dataset[i] for i in range(len(dataset)))
         pairs = [(item[0], item[1]) for item in items]
     except (TypeError, LookupError) as error:
+        length = "" if in_turn else "a length and "
         raise DataError(
-            f"{what} must have a length and items (sample, label): {type(error).__name__}: {error}."
+            f"{what} must have {length}items (sample, label): {type(error).__name__}: {error}."
         ) from error
     return [x for x, _ in pairs], [y.item() if hasattr(y, "item") else y for _, y in pairs]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ def numbered(labels: Any, what: str = "labels") -> tuple[Tensor, tuple[str, ...]
         raise DataError(f"{what} must be one a sample, (N,), not of the shape {found.shape}.")
     if len(found) == 0:
         raise DataError(f"There are no {what}, and so no samples.")
+    if found.dtype == object and all(isinstance(label, Integral) for label in found):
+        found = np.array(found.tolist())
     strings = found.dtype.kind == "U" or (found.dtype == object and all(isinstance(label, str) for label in found))
     if not strings and found.dtype.kind not in "iub":
         raise DataError(f"{what} must be integers or strings, not {_kind(found)}. Convert them first.")

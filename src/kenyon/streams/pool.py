@@ -62,6 +62,7 @@ def check_pool(name: str, pool: Pool) -> None:
                 f"{name}: images of bytes (uint8) must have the shape (N, C, H, W), not {tuple(pool.shape)}. "
                 "Give other values as float32, tokens as int64."
             )
+        check_channels(name, tuple(pool.shape))
     elif pool.dtype not in VALUES:
         raise DataError(
             f"{name}: samples must be images of bytes (uint8), float32 values or int64 tokens, not "
@@ -72,6 +73,15 @@ def check_pool(name: str, pool: Pool) -> None:
     elif pool.is_floating_point() and not bool(pool.isfinite().all()):
         first = int((~pool.isfinite()).flatten(1).any(1).nonzero()[0])
         raise DataError(f"{name}: sample {first} has values that are NaN or infinite. Replace or leave out such.")
+
+
+def check_channels(name: str, shape: tuple[int, ...]) -> None:
+    """Images that are (N, H, W, C) would be taken for narrow ones of many channels, without a word."""
+    if shape[3] in (1, 3, 4) and min(shape[1:3]) > 4:
+        raise DataError(
+            f"{name}: images are (N, C, H, W); these, {shape}, seem to have their channels last. Move them: "
+            "numpy.moveaxis(x, -1, 1)."
+        )
 
 
 def taken(pool: Pool, index: Tensor) -> Pool:

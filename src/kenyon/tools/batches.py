@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from kenyon.errors import ConfigError, DataError
 
@@ -32,6 +33,8 @@ def inputs_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[Any]:
     """The samples of a loader in their order, in batches of `size` but for the last."""
+    if isinstance(loader, Dataset):
+        raise ConfigError("Importance is measured on batches, and this is a dataset. Give DataLoader(dataset, 32).")
     kept: Any = None
     for batch in loader:
         batch = _each(lambda part: part.to(device), batch)

@@ -39,7 +39,11 @@ class Collaborative(nn.Module):
     def forward(self, x: Tensor, task: int = 0, *, own: Literal[True]) -> tuple[Tensor, Tensor]: ...
     def forward(self, x: Tensor, task: int = 0, *, own: bool = False) -> Tensor | tuple[Tensor, Tensor]:
         """Logits of the learners together (B, C); with `own` those of each learner alone too, (K, B, C)."""
-        vectors = torch.stack([backbone(x) for backbone in self.backbones])  # (K, B, F)
+        each = [backbone(x) for backbone in self.backbones]
+        if any(vector.shape[-1] != each[0].shape[-1] for vector in each):
+            widths = ", ".join(str(vector.shape[-1]) for vector in each)
+            raise ConfigError(f"Backbones must give vectors of one length, to be summed, and these give {widths}.")
+        vectors = torch.stack(each)  # (K, B, F)
         head = self.heads[task]
         logits = head(vectors.sum(0))
         if not own:

@@ -43,7 +43,15 @@ def measured(
                     f"{tuple(logits.shape)} and {tuple(labels.shape)}. Flatten them in predict=..."
                 )
             valid = torch.ones(len(logits), device=logits.device)
-            value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
+            try:
+                value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
+            except (IndexError, RuntimeError) as error:
+                if isinstance(error, torch.OutOfMemoryError):
+                    raise
+                raise ConfigError(
+                    f"Labels ({labels.dtype}) do not fit the logits {tuple(logits.shape)}: {error} Give the class of "
+                    f"every sample, a whole number from 0 to {logits.shape[1] - 1}; predict=... may change them."
+                ) from error
             gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
             for name, gradient in zip(moving, gradients, strict=True):
                 if gradient is not None:
@@ -74,8 +82,11 @@ def check_finite(found: dict[str, Tensor]) -> None:
 
 @contextmanager
 def _in_mode(model: nn.Module, *, dropout: bool) -> Iterator[None]:
-    """Dropout on or off. Layers that keep running statistics use them and leave them as they are."""
+    """Dropout on or off. Layers that keep running statistics use them, and all buffers are as they were in the end:
+    spectral normalisation, for one, changes its own whenever it computes.
+    """
     before = [(module, module.training) for module in model.modules()]
+    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     model.train(dropout)
     for module in model.modules():
         if isinstance(module, _NormBase):  # batch and instance normalisation of all dimensions
@@ -85,3 +96,6 @@ def _in_mode(model: nn.Module, *, dropout: bool) -> Iterator[None]:
     finally:
         for module, training in before:
             module.training = training
+        with torch.no_grad():
+            for buffer, was in buffers:
+                buffer.copy_(was)

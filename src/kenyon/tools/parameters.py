@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
+from torch.nn.parameter import is_lazy
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.tools.learned import Learned
@@ -34,7 +35,11 @@ class Chosen:
     """
 
     def __init__(self, model: nn.Module, exclude: Excluded = ()) -> None:
+        if not isinstance(model, nn.Module):
+            raise ConfigError(f"The model must be a torch.nn.Module, not a {type(model).__name__}.")
         self.model = bare(model)
+        if lazy := next((name for name, p in self.model.named_parameters() if is_lazy(p)), None):
+            raise ConfigError(f"{lazy} has no shape yet. Send a batch through the model first.")
         self.exclude = [exclude] if isinstance(exclude, (str, nn.Module)) else list(exclude)
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._find().items()}
         if not self.shapes:

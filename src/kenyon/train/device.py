@@ -23,7 +23,9 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"Device '{name}' is not supported. Use auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("PyTorch sees no CUDA device here. Use --device cpu, or install a CUDA build of PyTorch.")
+        raise ConfigError(
+            "PyTorch sees no CUDA device here. Choose the device cpu, or install a CUDA build of PyTorch."
+        )
     return device
 
 

@@ -20,8 +20,9 @@ name is the label of a result have its colour. Other keys are ignored. By kind:
     heatmap  x, y: names of the axes; rows, columns: names (text or numbers) along y and x.
              data: [[n]] with one list a row, or frames to choose from: [{"name", "data": [[n]], "columns"?: [text]}].
              scale: "sequential" or "diverging" (about 0)?; range: [low, high]?
-    bars     x: name of the value axis. data: [{"name", "value", "error"?, "points": [n]?, "reference"?}]
-             reference_name: what a reference is?; style: "bars" (from 0) or "dots"?
+    bars     x: name of the value axis. data: [{"name", "value", "error"?, "points": [n]?, "reference"?, "label"?}]
+             label: the result whose colour it has, where that is not its name. reference_name: what a reference is?;
+             style: "bars" (from 0) or "dots"?
     images   data: [{"src": "data:image/png;base64,...", "alt": text, "caption": text?}], PNG, JPEG, GIF or WebP.
              across: how many stand side by side?
     table    columns: [text]. data: rows of text, numbers and null, as long as columns; the first cell names the row
@@ -163,6 +164,7 @@ def _bars(view: View) -> None:
         for name in ("value", "error", "reference"):
             _need(_number(one.get(name)), f"{where}.{name} is a number or null")
         _need("value" in one, f"{where} has no value")
+        _need(_text(one.get("label", "")), f"{where}.label is a text")
         _need(_numbers(one.get("points", [])), f"{where}.points is a list of numbers")
     _need(_text(view.get("reference_name", "")), "reference_name is a text")
     _need(view.get("style", "bars") in ("bars", "dots"), "style is bars or dots")

@@ -1,10 +1,12 @@
 // A row a name: a bar from zero, or a dot; the mean with its error, single values, and a reference beside.
 function drawBars(view, box, width) {
   const narrow = width < NARROW, size = narrow ? 12 : 13, dots = view.style === "dots";
-  const step = 27, top = 8, data = view.data;
-  const height = top + data.length * step + 46;
+  const top = 8, data = view.data;
   const told = data.map((one) => withError(one.value, one.error, view.digits));
-  const names = Math.min(Math.max(0, ...data.map((one) => textWidth(one.name, size))) + 14, width * 0.34);
+  const room = width * 0.34;
+  const parts = data.map((one) => twoLines(one.name, room - 10, size));
+  const step = parts.some((lines) => lines.length > 1) ? 34 : 27, height = top + data.length * step + 46;
+  const names = Math.min(Math.max(0, ...parts.flat().map((text) => textWidth(text, size))) + 14, room);
   const numbers = Math.max(0, ...told.map((text) => textWidth(text, size))) + 14;
   const from = names, to = Math.max(from + 40, width - numbers), bottom = top + data.length * step;
   const all = data.flatMap((one) => [one.value, one.reference ?? null, ...(one.points || []), one.value === null ? null : one.value + (one.error ?? 0), one.value === null ? null : one.value - (one.error ?? 0)]);
@@ -14,9 +16,10 @@ function drawBars(view, box, width) {
   for (const tick of ticks(...range, narrow ? 3 : 5).found) svg("line", { x1: x(tick), x2: x(tick), y1: top, y2: bottom, class: "grid" }, drawing);
   axisX(drawing, view, x, bottom, { count: narrow ? 3 : 5, from, to, low: range[0], high: range[1] });
   const rows = data.map((one, row) => {
-    const style = styleOf(one.name, row), middle = top + (row + 0.5) * step;
+    const style = styleOf(one.label || one.name, row), middle = top + (row + 0.5) * step;
     const group = svg("g", { "data-row": row }, drawing);
-    svg("text", { x: 0, y: middle + size * 0.35, "font-size": size, class: "name" }, group, shorten(one.name, names - 10, size));
+    const first = middle + size * (parts[row].length > 1 ? -0.15 : 0.35);
+    parts[row].forEach((text, line) => svg("text", { x: 0, y: first + line * size, "font-size": size, class: "name" }, group, shorten(text, names - 10, size)));
     svg("text", { x: width, y: middle + size * 0.35, "font-size": size, "text-anchor": "end", class: "number" }, group, told[row]);
     if (one.value === null) return [];
     const end = x(one.value);

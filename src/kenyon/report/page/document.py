@@ -20,7 +20,8 @@ from kenyon.report.page.figures import Figures
 from kenyon.report.page.markup import Ids, Markup, joined, tag
 from kenyon.report.page.origin import origin
 from kenyon.report.page.sections import Section, sections_of
-from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_table
+from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
+from kenyon.report.tables import counted
 from kenyon.version import __version__
 from kenyon.views import View, ViewError, checked
 
@@ -99,13 +100,13 @@ def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Marku
     lost = sum(not run.complete for run in runs)
     dates = sorted(f.finished[:10] for r in results for f in r.fleets)
     when = f", finished {dates[0]}" + (f" to {dates[-1]}" if dates[0] != dates[-1] else "") if dates else ""
-    facts = [_count(len(results), "result"), _count(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
+    facts = [counted(len(results), "result"), counted(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
     links = [tag("li", tag("a", g.benchmark, href=f"#{places[g.benchmark]}")) for g in groups]
     return tag(
         "header",
         tag("p", "Kenyon report", class_="kicker"),
         tag("h1", name),
-        tag("p", f"{_count(len(groups), 'benchmark')}, {', '.join(facts)}{when}.", class_="lede"),
+        tag("p", f"{counted(len(groups), 'benchmark')}, {', '.join(facts)}{when}.", class_="lede"),
         tag("nav", tag("ul", tag("li", tag("a", "Overview", href="#overview")), links), aria_label="Benchmarks"),
         tag("button", "Dark", type="button", class_="theme", hidden=True),
     )
@@ -114,7 +115,7 @@ def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Marku
 def _overview(
     groups: Sequence[Group], figures: Figures, places: dict[str, str], origins: dict[str, dict[str, str]]
 ) -> Markup:
-    views = [figures.figure(checked(standing(g)), "overview") for g in groups if g.drawn]
+    views = [figures.figure(checked(standing(g)), "overview") for g in _by_height(groups)]
     note = (
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
         "Small marks: runs. Upright lines: published."
@@ -131,14 +132,19 @@ def _overview(
     )
 
 
+def _by_height(groups: Sequence[Group]) -> list[Group]:
+    """Charts of a height beside one another."""
+    return sorted((g for g in groups if g.drawn), key=lambda g: len(g.drawn))
+
+
 def _benchmark(
     group: Group, sections: Sequence[Section], figures: Figures, place: str, origins: dict[str, str]
 ) -> Markup:
     best, tasks = best_entry(group), sorted({e.result.config["tasks"] for e in group.entries})
     seeds = {run.seed for e in group.entries for run in e.result.runs}
-    facts = f"{' or '.join(map(str, tasks))} {'task' if tasks == [1] else 'tasks'}, {_count(len(seeds), 'seed')}."
+    facts = f"{' or '.join(map(str, tasks))} {'task' if tasks == [1] else 'tasks'}, {counted(len(seeds), 'seed')}."
     winner = None
-    if best is not None and len(group.shown) > 1:
+    if best is not None and len(group.main) > 1:
         aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
         winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
     titles = [*(s.title for s in sections), "Origin"]
@@ -148,7 +154,7 @@ def _benchmark(
         tag("h2", group.benchmark, id=f"{place}-title"),
         tag("p", facts, winner, class_="lede"),
         _within(group, [*zip(titles, places, strict=True)]),
-        summary_table(group, origins),
+        summary_tables(group, origins),
         [figures.section(_checked(s), p) for s, p in zip(sections, places, strict=False)],
         _origins(group, origins, places[-1]),
         id=place,
@@ -180,10 +186,6 @@ def _checked(section: Section) -> Section:
     except ViewError as error:
         raise ViewError(f"The section '{section.title}' has a view that is none: {error}.") from error
     return Section(section.title, views, section.note, section.small)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _asset(name: str, *, palette: bool = False) -> str:

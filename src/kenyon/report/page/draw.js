@@ -82,6 +82,14 @@ function shorten(text, room, size) {
 const COLOURS = ["blue", "red", "green", "gold", "purple", "sky", "pink", "brown", "grey"];
 
 // A result's label has its colour and mark on the whole page; other names take colours in turn.
+// A name that does not fit, cut at the comma that leaves its parts most alike.
+function twoLines(text, room, size) {
+  const ends = [...text.slice(0, 200).matchAll(/, ?/g)].map((found) => found.index + 1);
+  if (!ends.length || textWidth(text, size) <= room) return [text];
+  const end = ends.reduce((a, b) => (Math.abs(b - text.length / 2) < Math.abs(a - text.length / 2) ? b : a));
+  return [text.slice(0, end), text.slice(end).trim()];
+}
+
 function styleOf(name, place) {
   if (Object.hasOwn(values.styles, name)) return values.styles[name];
   return [COLOURS[place % COLOURS.length], ["circle", "square", "triangle", "diamond"][Math.floor(place / COLOURS.length) % 4]];

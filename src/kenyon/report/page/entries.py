@@ -13,7 +13,7 @@ from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import result_files
 from kenyon.metrics import Summary
 from kenyon.report.markdown import ORDER
-from kenyon.report.tables import REFERENCES
+from kenyon.report.tables import REFERENCES, point_text
 
 OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
 
@@ -50,9 +50,24 @@ class Group:
         return [e for e in self.entries if e.result.method != REFERENCE] or list(self.entries)
 
     @cached_property
+    def variants(self) -> dict[str, list[Entry]]:
+        """Method -> points of its grid, where the method also has a result of its own: they stand below it."""
+        own = {e.result.method for e in self.shown if not e.result.point}
+        found: dict[str, list[Entry]] = {}
+        for e in self.shown:
+            if e.result.point and e.result.method in own:
+                found.setdefault(e.result.method, []).append(e)
+        return found
+
+    @cached_property
+    def main(self) -> list[Entry]:
+        """Those shown, without the variants."""
+        return [e for e in self.shown if not e.result.point or e.result.method not in self.variants]
+
+    @cached_property
     def drawn(self) -> list[Entry]:
         """Those that charts have room for: of many, the best points a method and the best of all."""
-        rated = [(aac.mean, e) for e in self.shown if (aac := e.aac) is not None]
+        rated = [(aac.mean, e) for e in self.main if (aac := e.aac) is not None]
         rated.sort(key=lambda pair: -pair[0])
         of_method: dict[str, int] = {}
         kept: set[str] = set()
@@ -61,7 +76,7 @@ class Group:
             of_method[method] = of_method.get(method, 0) + 1
             if of_method[method] <= OF_A_METHOD and len(kept) < OF_ALL:
                 kept.add(entry.label)
-        return [e for e in self.shown if e.label in kept]
+        return [e for e in self.main if e.label in kept]
 
 
 def collect(path: Path, *, apart: bool = False) -> list[Group]:
@@ -75,8 +90,15 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
     return [Group(name, sorted(some, key=_place)) for name, some in sorted(found.items())]
 
 
-def _place(entry: Entry) -> tuple[int, str, str]:
-    """Simple methods first; the points of a method in the order of their values."""
+def _place(entry: Entry) -> tuple[int, str, bool, str]:
+    """Simple methods first; below a method its points, in the order of their values."""
     method = entry.result.method
-    values = [f"{v:030.10f}" if isinstance(v, (int, float)) else str(v) for v in entry.result.point.values()]
-    return ORDER.index(method) if method in ORDER else len(ORDER), method, " ".join(values) + entry.label
+    point = entry.result.point.items()
+    values = [f"{n} {v:030.10f}" if isinstance(v, (int, float)) else f"{n} {v}" for n, v in point]
+    rank = ORDER.index(method) if method in ORDER else len(ORDER)
+    return rank, method, bool(entry.result.point), " ".join(values) + entry.label
+
+
+def values_of(entry: Entry) -> str:
+    """A point's name where its method is known; it may be broken between values."""
+    return point_text(entry.result.method, entry.label).replace(",", ", ")

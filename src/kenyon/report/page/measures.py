@@ -9,11 +9,12 @@ import numpy as np
 
 from kenyon.experiments.results import Result, Run
 from kenyon.metrics import Array, Summary, average_curve, expertise
-from kenyon.report.page.entries import Entry, Group
+from kenyon.report.page.entries import OF_ALL, Entry, Group, values_of
 from kenyon.report.page.sections import Section, section
 from kenyon.views import View
 
 T = TypeVar("T")
+EXACT = 15  # decimals of what is rounded for the reader by the page, that it may say what the tables say
 SHOWN = 1  # decimals in a heat map; most of the page is matrices
 
 
@@ -32,8 +33,8 @@ def numbers(values: Any, digits: int = 4) -> Any:
 
 def some_of(group: Group) -> str:
     """Says so where a chart leaves results out."""
-    drawn, shown = len(group.drawn), len(group.shown)
-    rated = sum(e.aac is not None for e in group.shown)
+    drawn, shown = len(group.drawn), len(group.main)
+    rated = sum(e.aac is not None for e in group.main)
     without = f" {shown - rated} without a complete run." if shown > rated else ""
     return (f" Drawn are the best {drawn} of {rated}; the table has all." if drawn < rated else "") + without
 
@@ -120,9 +121,31 @@ def _near(found: list[tuple[T, float]]) -> list[tuple[T, float]]:
     return [p for p in found if p[1] >= values[gap]] if gap <= len(values) / 3 and rest < whole / 2 else []
 
 
+@section("variants")
+def variants(group: Group) -> Section | None:
+    views: list[View] = []
+    for method, points in group.variants.items():
+        own = [e for e in group.main if e.result.method == method and e.aac is not None]
+        rated = sorted((e for e in points if e.aac is not None), key=lambda e: -e.aac.mean if e.aac else 0.0)
+        named = [(e, e.label) for e in own] + [(e, values_of(e)) for e in rated[:OF_ALL]]
+        views.append(
+            {
+                "kind": "bars",
+                "title": method,
+                "x": "average accuracy in the end, %",
+                "style": "dots",
+                "digits": 2,
+                "data": [bar(name, e.aac) | {"label": e.label} for e, name in named if e.aac is not None],
+                **({"note": f"The best {OF_ALL} of {len(rated)} points."} if len(rated) > OF_ALL else {}),
+            }
+        )
+    note = "Each method as the benchmark has it, and below it the points of its grid, best first."
+    return Section("Points of grids", views, note) if views else None
+
+
 @section("accuracy matrices")
 def accuracy_matrices(group: Group) -> Section | None:
-    views = [view for e in group.shown if (view := _matrix(e)) is not None]
+    views = [view for e in group.main if (view := _matrix(e)) is not None]
     if not views:
         return None
     note = (
@@ -177,7 +200,7 @@ def several_learners(result: Result) -> bool:
 
 @section("learners")
 def learners(group: Group) -> list[Section]:
-    together = [e for e in group.shown if several_learners(e.result)]
+    together = [e for e in group.main if several_learners(e.result)]
     if not together:
         return []
     own = {e.label: [expertise(np.array(r.own_accuracy)) for r in e.result.complete_runs] for e in together}
@@ -239,7 +262,7 @@ def _diversity(title: str, values: list[tuple[str, Summary | None]]) -> View:
 def bar(label: str, summary: Summary) -> dict[str, Any]:
     return {
         "name": label,
-        "value": number(summary.mean),
-        "error": number(summary.sem),
+        "value": number(summary.mean, EXACT),
+        "error": number(summary.sem, EXACT),
         "points": [v for v in numbers(summary.runs) if v is not None],
     }

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
-from kenyon.report.page.entries import Entry, Group
+from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
 from kenyon.report.page.markup import Markup, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, duration, whole_protocol
+from kenyon.report.tables import best_points, counted, duration, whole_protocol
 from kenyon.views import View
 
 
@@ -25,9 +25,9 @@ def pm(summary: Summary | None, digits: int = 2) -> str:
 
 
 def published(result: Result) -> float | None:
-    """Published values belong to the whole protocol only."""
+    """Published values belong to the whole protocol only, and to the method as it is: not to points of a grid."""
     value = ACCURACY.get(result.benchmark, {}).get(result.method)
-    return value if value is not None and whole_protocol(result) else None
+    return value if value is not None and not result.point and whole_protocol(result) else None
 
 
 def distance(result: Result) -> float | None:
@@ -51,6 +51,7 @@ class Column:
     meaning: str
     cell: Callable[[Result], Cell]
     best: bool = False  # the largest is marked
+    optional: bool = False  # left out where nothing has a value
 
 
 def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
@@ -84,14 +85,20 @@ def _distance(result: Result) -> Cell:
 COLUMNS = (
     Column("AAC, %", "average accuracy of all tasks in the end", _measure("aac", 2), best=True),
     Column("runs", "complete runs", _runs),
-    Column("published", "published average accuracy, %", _published),
-    Column("difference", "measured minus published, in standard errors of the measured mean", _distance),
+    Column("published", "published average accuracy, %", _published, optional=True),
+    Column(
+        "difference",
+        "measured minus published, in standard errors of the measured mean",
+        _distance,
+        optional=True,
+    ),
     Column("BWT", "backward transfer, points: what later tasks did to earlier ones", _measure("bwt", 2), best=True),
     Column(
         "FWT",
         "forward transfer, points: a task before it is learned, minus learned from a random start",
         _measure("fwt", 2),
         best=True,
+        optional=True,
     ),
     Column("just learned, %", "accuracy of a task right after it was learned", _measure("learned", 2), best=True),
     Column("parameters", "of one run, heads included", lambda r: Cell(f"{r.parameters:,}", r.parameters)),
@@ -99,23 +106,44 @@ COLUMNS = (
 )
 
 
-def summary_table(group: Group, origins: Mapping[str, str]) -> Markup:
-    """Every number is a link to its origin."""
-    entries = group.shown
+def summary_tables(group: Group, origins: Mapping[str, str]) -> list[Markup]:
+    """The methods, and folded below them the points of each method's grid. Every number is a link to its origin."""
+    folded = [
+        tag(
+            "details",
+            tag("summary", f"{method}: {counted(len(points), 'point')} of a grid"),
+            _summary(points, f"{group.benchmark}, {method}", origins, short=True),
+            class_="points",
+        )
+        for method, points in group.variants.items()
+    ]
+    return [_summary(group.main, group.benchmark, origins), *folded]
+
+
+def _summary(entries: Sequence[Entry], name: str, origins: Mapping[str, str], *, short: bool = False) -> Markup:
+    """`short`: points are named by their values alone."""
     cells = {e.label: {c.name: c.cell(e.result) for c in COLUMNS} for e in entries}
-    columns = [c for c in COLUMNS if c.name not in ("published", "difference") or any(map(_has_published, entries))]
+    columns = [c for c in COLUMNS if not c.optional or any(some[c.name].value is not None for some in cells.values())]
     starred = set(best_points({e.label: e.result for e in entries}).values())
     rivals = [cells[e.label] for e in entries if e.compared]
     best = {c.name: _best([some[c.name] for some in rivals]) for c in columns if c.best}
-    head = [tag("th", "method", scope="col", data_sort="text")]
+    head = [tag("th", "point" if short else "method", scope="col", data_sort="text")]
     head += [tag("th", c.name, scope="col", data_sort="number", data_tip=c.meaning) for c in columns]
     names = [c.name for c in columns]
     rows = [
-        _row(e, {n: cells[e.label][n] for n in names}, best, origins[e.label], e.label in starred) for e in entries
+        _row(
+            e,
+            values_of(e) if short else e.label,
+            {n: cells[e.label][n] for n in names},
+            best,
+            origins[e.label],
+            e.label in starred,
+        )
+        for e in entries
     ]
     stars = " ★: the best point of its method on these seeds." if starred else ""
     caption = (
-        f"{group.benchmark}: mean ± standard error over runs. Bold with a dot: the best of its column.{stars} "
+        f"{name}: mean ± standard error over runs. Bold with a dot: the best of its column.{stars} "
         "Every number leads to its origin."
     )
     made = tag(
@@ -125,11 +153,7 @@ def summary_table(group: Group, origins: Mapping[str, str]) -> Markup:
         tag("tbody", rows),
         class_="summary",
     )
-    return scrolled(made, f"Summary of {group.benchmark}")
-
-
-def _has_published(entry: Entry) -> bool:
-    return published(entry.result) is not None
+    return scrolled(made, f"Summary of {name}")
 
 
 def _best(cells: Sequence[Cell]) -> float | None:
@@ -138,7 +162,7 @@ def _best(cells: Sequence[Cell]) -> float | None:
 
 
 def _row(
-    entry: Entry, cells: Mapping[str, Cell], best: Mapping[str, float | None], origin: str, starred: bool
+    entry: Entry, told: str, cells: Mapping[str, Cell], best: Mapping[str, float | None], origin: str, starred: bool
 ) -> Markup:
     made = []
     for column, cell in cells.items():
@@ -148,7 +172,7 @@ def _row(
         link = tag("a", text, href=f"#{origin}", data_tip=tip, aria_description=tip)
         value = None if cell.value is None else repr(float(cell.value))
         made.append(tag("td", link, data_value=value, class_="best" if wins else None))
-    name = tag("a", tag("span", class_="swatch", data_label=entry.label), entry.label, href=f"#{origin}")
+    name = tag("a", tag("span", class_="swatch", data_label=entry.label), told, href=f"#{origin}")
     star = tag("abbr", " ★", title="the best point of its method") if starred else None
     return tag("tr", tag("th", name, star, scope="row"), made)
 
@@ -170,7 +194,7 @@ def standing(group: Group) -> View:
 
 
 def best_entry(group: Group) -> Entry | None:
-    rated = [(aac.mean, e) for e in group.shown if e.compared and (aac := e.aac) is not None]
+    rated = [(aac.mean, e) for e in group.main if e.compared and (aac := e.aac) is not None]
     return max(rated, key=lambda pair: pair[0])[1] if rated else None
 
 

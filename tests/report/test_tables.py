@@ -1,0 +1,61 @@
+"""Results in a terminal: what stands in which table, and that 80 columns hold it."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from kenyon.cli.show import load_results
+from kenyon.report.tables import best_points, results_tables
+from tests.report.made import made
+
+H200 = Path("benchmarks/h200")
+
+
+def told(*tables: Table) -> str:
+    written = io.StringIO()
+    for table in tables:
+        Console(file=written, width=80).print(table)
+    return written.getvalue()
+
+
+def test_points_have_a_table_of_their_own_below_the_methods() -> None:
+    points = {f"ewc[lambda_sp={v}]": made("ewc", point={"lambda_sp": v}, seeds=2) for v in (1, 2)}
+    methods, grid = results_tables({"mas": made("mas", seeds=2), **points, "ewc": made("ewc", seeds=2)})
+    assert "lambda_sp" not in told(methods) and "AAC: " in told(methods)
+    assert "digits, ewc: 2 points of a grid" in told(grid) and " lambda_sp=2" in told(grid)
+    assert "AAC: " not in told(grid)  # it was said above
+    (alone,) = results_tables(points)
+    assert "AAC: " in told(alone)
+
+
+def test_who_has_another_number_of_runs_is_told() -> None:
+    some = {"ewc": made("ewc", seeds=3), "mas": made("mas", seeds=3), "si": made("si", seeds=1)}
+    text = " ".join(told(*results_tables(some)).split())
+    assert "3 runs, mean" in text and "1 run: si." in text
+
+
+def test_the_best_point_is_chosen_on_equal_seeds_only() -> None:
+    def grid(*seeds: int) -> dict[str, str]:
+        return best_points({f"ewc[a={v}]": made("ewc", point={"a": v}, seeds=v) for v in seeds})
+
+    assert grid(2, 3) == {} and grid(2) == {}
+    same = {f"ewc[a={v}]": made("ewc", point={"a": v}, seeds=2) for v in (1, 2)}
+    assert set(best_points(same)) == {"ewc"}
+
+
+@pytest.mark.parametrize("benchmark", ["r-cifar-100", "s-cifar-100"])
+def test_our_own_results_fit(benchmark: str) -> None:
+    (results,) = load_results(H200 / benchmark).values()
+    methods, *grids = results_tables({name: r for name, r in results.items() if r.method != "random-init"})
+    text = told(methods, *grids)
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert told(methods).splitlines()[2].split()[-1] == "published"
+    assert all("published" not in told(grid) for grid in grids)  # that is of the method as it is
+    for name, r in results.items():
+        if r.point:
+            assert name.partition("[")[2].removesuffix("]") in text
