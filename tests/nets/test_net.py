@@ -177,8 +177,9 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
 def test_heads_that_act_begin_nearly_even() -> None:
     """Rows of length 0.01 at right angles and no bias, so that whatever the learners say hardly prefers an action; a
     value head is one row of length 1."""
-    net = Net(nn.Flatten(), (12,), (3, 5), values=True, in_place=False)
+    net = Net(nn.Linear(12, 12, bias=False), (12,), (3, 5), values=True, in_place=False)
     row = net.initial([4])[0]
+    net.layout.view(row, "weight")[0] = torch.eye(12)  # the learner says what it sees
     p = {name: net.layout.view(row, name).double() for name in net.head_names}
     for task, count in enumerate((3, 5)):
         W = p["head.weight"][task, :count]
