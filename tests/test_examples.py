@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -28,15 +26,22 @@ def test_examples(
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-def test_several_processes_find_the_same(tmp_path: Path) -> None:
-    few = ["--tasks=2", "--per-class=8", "--epochs=1", "--seeds=1", "--width=4", "--device=cpu"]
-    found = []
-    for jobs in (1, 2):
-        path = tmp_path / f"{jobs}.json"
-        command = [sys.executable, str(EXAMPLES / "table.py"), *few, f"--jobs={jobs}", f"--json={path}"]
-        subprocess.run([*command, "--strengths=ewc=1e3,caf-ewc=1e4"], check=True, capture_output=True)
-        found.append([row["named"] for row in json.loads(path.read_text())["rows"]])
-    assert found[0] == found[1]
+def test_several_processes_are_told_one_job_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys\nprint('words')\nprint(json.dumps({'named': len(sys.argv[-1]), 'seconds': 1}))"
+    )
+    monkeypatch.setattr("sys.argv", [str(script), "--jobs=2"])
+    each = runpy.run_path(str(EXAMPLES / "side_by_side.py"))["_each"]
+    assert [one["named"] for one in each(None, [("ewc", 0), ("caf-ewc", 11)], 2)] == [len("ewc:0"), len("caf-ewc:11")]
+    few = ["--tasks=2", "--per-class=8", "--epochs=1", "--width=4", "--device=cpu", "--strengths=ewc=1e3"]
+    monkeypatch.setattr("sys.argv", ["table", *few, "--only", "ewc:1"])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    capsys.readouterr()
+    runpy.run_path(str(EXAMPLES / "table.py"), run_name="__main__")
+    assert json.loads(capsys.readouterr().out)["named"] >= 0
 
 
 def test_networks(monkeypatch: pytest.MonkeyPatch) -> None:
