@@ -25,3 +25,8 @@ def registered() -> Iterator[None]:
         if registry.keys() != entries.keys():
             registry.clear()
             registry.update(entries)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first: at the end all others would wait for it."""
+    items.sort(key=lambda item: item.name != "test_every_figure_at_smoke_scale")
