@@ -100,7 +100,7 @@ def compare(
             learner.fit(*learn, task=name, test=test)
         named, inferred = (float(np.mean(learner.accuracy_matrix(reading)[-1])) for reading in ("named", "inferred"))
         learnt = float(np.mean(np.diag(learner.accuracy_matrix())))
-        found = {"named": named, "inferred": inferred, "at once": learnt, "seconds": time.perf_counter() - begun}
+        found = {"named": named, "inferred": inferred, "learned": learnt, "seconds": time.perf_counter() - begun}
         return found | {"parameters": learner.knowledge_.net.parameter_count}
 
     if args.only:
