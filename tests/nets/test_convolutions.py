@@ -61,6 +61,8 @@ LARGE: list[tuple[Any, ...]] = [
     (8, 1, 128, 128, True, False),
     (8, 5, 36, 36, True, False),
     (8, 10, 20, 20, True, False),
+    (8, 5, 72, 72, True, False),
+    (8, 1, 256, 256, True, False),
     (64, 1, 3, 32, False, True),
     (32, 5, 1, 28, False, True, True, (3, 26)),
     (32, 5, 28, 28, True, False, True, (4, 24)),
@@ -280,7 +282,7 @@ def test_layer_on_a_gpu(shape: tuple[Any, ...]) -> None:
     check_layer(layer(*shape), compiler.build, "cuda", compiler.has_teams(torch.device("cuda")), runs=3, batch=21)
 
 
-@pytest.mark.parametrize(("learners", "width"), [(1, 32), (5, 9), (2, 20), (3, 13), (8, 6), (10, 5), (1, 64)])
+@pytest.mark.parametrize(("learners", "width"), [(1, 32), (5, 9), (2, 20), (3, 13), (8, 6), (10, 5), (1, 64), (5, 36)])
 def test_every_weight_is_packed_once(learners: int, width: int) -> None:
     """Whatever the number of learners: each weight lies in both packed orders and has one place among the sums."""
     for map, inputs, outputs, first in (
@@ -292,11 +294,12 @@ def test_every_weight_is_packed_once(learners: int, width: int) -> None:
         c = layer(map, learners, inputs, outputs, True, first)
         tiling, sharing = choose_tiling(Shape.forward(c), True), choose_sharing(Shape.forward(c), c.pooled)
         assert tiling is not None and sharing is not None
+        assert min(tiling.threads, sharing.threads) >= c.channels_in // 8  # each brings eight channels
         assert tiling.shared_bytes <= 227 * 1024 and sharing.shared_bytes <= 227 * 1024
         maps = [forward_map(c, tiling)]
         if not first:
             backward = choose_tiling(Shape.backward(c), True)
-            assert backward is not None
+            assert backward is not None and backward.threads >= c.channels_out // 8
             maps.append(backward_map(c, backward))
         for places in maps:
             assert sorted(places[places >= 0]) == list(range(c.weight_count))

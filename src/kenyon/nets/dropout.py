@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from kenyon.errors import ConfigError
 
 ALIGN = 16  # channels of all learners together are padded to a multiple of this for the tensor cores
+MANY = 256  # of more, it is a multiple of four times as many: they have to be divided among warps
 
 
 def padded(channels: int) -> int:
-    return -(-channels // ALIGN) * ALIGN
+    align = ALIGN if channels <= MANY else 4 * ALIGN
+    return -(-channels // align) * align
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,8 @@ def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
         warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
     if rows < 2 or shape.map % rows or rows * shape.map != 64 * warps_m:
         return None
+    if 32 * warps_m * warps_n < shape.channels_in // 8:  # a thread brings eight channels, and all have to be brought
+        return None
     tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1, *_tiles(rows, shape.map, lines))
     room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
     return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
@@ -102,7 +104,7 @@ def sharings(
             shape, rows, images, inputs_each, outputs_each, groups, splits, 1, top, down, stages, pooled
         )
         resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
-        if resident:
+        if resident and sharing.threads >= max(shape.channels_in, shape.channels_out) // 8:
             yield replace(sharing, resident=resident)
 
 

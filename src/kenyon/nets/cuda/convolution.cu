@@ -113,9 +113,12 @@ DEVICE float high_half(u32 word) { return as_float(word & 0xFFFF0000u); }
 template <int N> struct Number { static constexpr int value = N; };
 
 template <int FROM, int TO, class F> DEVICE void each(F&& body) {
-    if constexpr (FROM < TO) {
+    if constexpr (FROM + 1 == TO) {
         body(Number<FROM>{});
-        each<FROM + 1, TO>(body);
+    } else if constexpr (FROM < TO) {  // by halves: compilers bound how deep templates may nest
+        constexpr int MIDDLE = (FROM + TO) / 2;
+        each<FROM, MIDDLE>(body);
+        each<MIDDLE, TO>(body);
     }
 }
 
