@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kenyon.steady import of_each_run
+
 try:
     import triton
     import triton.language as tl
@@ -32,10 +34,9 @@ def group_squares(rows: Tensor, bounds: Tensor) -> Tensor:
     if not available(rows):
         ends = bounds.tolist()
         return torch.stack([rows[:, a:b].square().sum(1) for a, b in pairwise(ends)], dim=1)
-    out = torch.empty((len(rows), groups), device=rows.device)
     partial = torch.empty((len(rows), groups, SHARES), device=rows.device)
     _squares[(groups, SHARES, len(rows))](rows, bounds, partial, rows.stride(0), BLOCK, num_warps=4)
-    return torch.sum(partial, 2, out=out)
+    return of_each_run(lambda part: part.sum(2), 1, partial)
 
 
 def adam(

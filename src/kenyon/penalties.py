@@ -19,6 +19,7 @@ from kenyon.errors import ConfigError
 from kenyon.forces import Decay, Force, Pull
 from kenyon.passes import group_squares
 from kenyon.predictions import Confidence, Divergence, PredictionPenalty, Predictions
+from kenyon.steady import is_steady
 from kenyon.strengths import Strength, check_strength, per_run, strength_of
 
 if TYPE_CHECKING:
@@ -215,4 +216,4 @@ def _sums(x: Tensor, axes: int) -> Tensor:
     number of runs.
     """
     flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be one number
-    return flat.sum(-1) if x.is_cuda else torch.stack([run.sum(-1) for run in flat])
+    return torch.stack([run.sum(-1) for run in flat]) if is_steady() or not x.is_cuda else flat.sum(-1)

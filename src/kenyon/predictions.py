@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from kenyon.steady import of_each_run
 from kenyon.strengths import Strength, check_strength
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class _PublishedDivergence(torch.autograd.Function):
         K = log_p.shape[-3]
         prob = log_p.exp() * weight.unsqueeze(-2).unsqueeze(-1)
         flat, flat_log = prob.flatten(-2), log_p.flatten(-2)  # (..., K, B * C)
-        cross = flat_log @ flat.transpose(-2, -1)  # (..., student, target)
+        cross = _products(flat_log, flat.transpose(-2, -1))  # (..., student, target)
         kl = torch.diagonal(cross, dim1=-2, dim2=-1).unsqueeze(-2) - cross  # 0 where student and target are one
         if b is None:
             w = 1 - torch.eye(K, device=log_p.device, dtype=log_p.dtype)
@@ -119,11 +120,15 @@ class _PublishedDivergence(torch.autograd.Function):
         flat, w, weighted = ctx.saved_tensors
         scale = gradient.unsqueeze(-1).unsqueeze(-1)
         if not ctx.adaptive:
-            return (scale * -w @ flat).view(ctx.shape), None, None
+            return _products(scale * -w, flat).view(ctx.shape), None, None
         K = w.shape[-1]
         own = torch.diag_embed(torch.diagonal(w, dim1=-2, dim2=-1))  # a learner is no target of its own
         slope = 100.0 * (weighted - w / K * weighted.sum(-1, keepdim=True))
-        return (scale * (own - w) @ flat).view(ctx.shape), scale * slope, None
+        return _products(scale * (own - w), flat).view(ctx.shape), scale * slope, None
+
+
+def _products(a: Tensor, b: Tensor) -> Tensor:
+    return of_each_run(torch.bmm, 1, a, b) if a.ndim == 3 else a @ b
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ from kenyon.nets.fresh import fresh, seeded
 from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.steps import Params, Sequential, known_layers
 from kenyon.random import Noise, Purpose, key
+from kenyon.steady import of_each_run
 
 FIRST_SCALE = 0.1  # what the numbers a are drawn below
 HEAD = ("active.head.weight", "active.head.bias")
@@ -258,7 +259,9 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
     turned = weight.transpose(1, 2)
-    return torch.bmm(x, turned) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, turned)
+    if bias is None:
+        return of_each_run(torch.bmm, 1, x, turned)
+    return of_each_run(torch.baddbmm, 1, bias.unsqueeze(1), x, turned)
 
 
 def _with_bias(layer: nn.Module) -> nn.Module:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.fresh import seeded
 from kenyon.random import Purpose, key, normal
+from kenyon.steady import of_each_run
 
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
@@ -161,7 +162,10 @@ class Heads:
     def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, heads: Tensor) -> Outputs:
         """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
         own = own_logits(f, weight, bias)
-        logits = own.squeeze(1) if self.learners == 1 else own.sum(1) - (self.learners - 1) * bias.unsqueeze(1)
+        if self.learners == 1:
+            logits = own.squeeze(1)
+        else:
+            logits = of_each_run(lambda z, b: z.sum(1) - (self.learners - 1) * b.unsqueeze(1), 1, own, bias)
         return Outputs(self.without_absent(logits, heads), self.without_absent(own, heads))
 
 
@@ -169,4 +173,4 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
-    return x @ weight.transpose(-2, -1) + bias.unsqueeze(-2)
+    return of_each_run(lambda z, w, b: z @ w.transpose(-2, -1) + b.unsqueeze(-2), 1, x, weight, bias)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kenyon.nets.fused import works
+from kenyon.steady import of_each_run
 
 try:
     import triton
@@ -45,7 +46,8 @@ class _DenseLayer(torch.autograd.Function):
         ctx.lead, ctx.place = x.shape[:-2], place
         flat, w = x.flatten(0, -3), weight.to(x.dtype).flatten(0, -3)  # in this order there is one copy, not two
         ctx.save_for_backward(flat, w)
-        out = torch.baddbmm(bias.to(x.dtype).flatten(0, -2).unsqueeze(1), flat, w.transpose(1, 2))
+        shift = bias.to(x.dtype).flatten(0, -2).unsqueeze(1)
+        out = of_each_run(torch.baddbmm, ctx.lead[-1], shift, flat, w.transpose(1, 2))
         return out.unflatten(0, ctx.lead)
 
     @staticmethod
@@ -54,8 +56,11 @@ class _DenseLayer(torch.autograd.Function):
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         wide = torch.promote_types(dy.dtype, torch.float32)
-        dw = weight_gradient(dy, flat, None if ctx.place is None else ctx.place.flatten(0, -3))
-        dx, dw, db = (part.unflatten(0, ctx.lead) for part in (torch.bmm(dy, w), dw, dy.sum(1, dtype=wide)))
+        place, learners = None if ctx.place is None else ctx.place.flatten(0, -3), ctx.lead[-1]
+        dw = of_each_run(weight_gradient, learners, dy, flat) if place is None else weight_gradient(dy, flat, place)
+        dx = of_each_run(torch.bmm, learners, dy, w)
+        db = of_each_run(lambda part: part.sum(1, dtype=wide), learners, dy)
+        dx, dw, db = (part.unflatten(0, ctx.lead) for part in (dx, dw, db))
         return dx, dw, db, None
 
 

@@ -21,6 +21,7 @@ from kenyon.nets.nodes import Nodes
 from kenyon.random import Noise, Purpose, key, shuffled
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
+from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs
@@ -78,7 +79,8 @@ class Engine:
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
-        self.at_once = max(1, STACKED // R) if net.together and not net.small else 1
+        shared_by = USUAL_RUNS if is_steady() else R
+        self.at_once = max(1, STACKED // shared_by) if net.together and not net.small else 1
         sizes = {importance.batch for importance in measured}
         self.small_loaders = {
             n: Loader(self.fleet, n, train, joint=joint, together=self.at_once, wrap=wrap) for n in sizes
@@ -215,7 +217,8 @@ class Engine:
                 found = found + pushed.unsqueeze(1)
             present = loader.valid.index_select(1, loader.steps_ahead(self.at_once)).amax(2)
             share = (present / self.train_sizes.unsqueeze(1)).unsqueeze(2)
-            self.estimate.add_(importance.reduce(found[..., :size]).mul_(share).sum(1))
+            found = importance.reduce(found[..., :size]).mul_(share)
+            self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
             loader.step.add_(self.at_once)
 
         def one_batch() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kenyon.steady import of_each_run
+
 try:
     import triton
     import triton.language as tl
@@ -62,7 +64,8 @@ class _Heads(torch.autograd.Function):
         found = torch.empty_like(features)
         partial = torch.empty((R, blocks, C, F), device=features.device)
         _backward[(blocks, R)](gradient, features, weight, found, partial, rows, F, C, wide, ROWS, num_warps=8)
-        return found, partial.sum(1), gradient.flatten(1, 2).sum(1)
+        dw, db = (of_each_run(lambda rows: rows.sum(1), 1, part) for part in (partial, gradient.flatten(1, 2)))
+        return found, dw, db
 
 
 def _jit(kernel: Any) -> Any:

@@ -18,6 +18,7 @@ from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
 from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import Totals, taken
 from kenyon.nets.dropout import DropoutSite
+from kenyon.steady import USUAL_RUNS, is_steady
 
 ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
 RELU, RELU_POOL, AS_IS, MASKED, BIAS, BIAS_POOL = range(6)  # RESULT of `convolve`
@@ -61,7 +62,7 @@ class ConvolutionStack:
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._build(build)
         self._lay_out()
-        self._totals: dict[tuple[int, int], Totals] = {}
+        self._totals: dict[tuple[int, int, int], Totals] = {}
 
     def _build(self, build: Build) -> None:
         wanted: list[tuple[str, dict[str, int], int]] = []
@@ -204,13 +205,14 @@ class ConvolutionStack:
 
     def _totals_of(self, batch: int, runs: int) -> Totals:
         """The sums that `weigh` leaves for each layer: weights, then bias."""
-        if (batch, runs) not in self._totals:
+        shared_by = USUAL_RUNS if is_steady() else runs
+        if (batch, runs, shared_by) not in self._totals:
             shapes = []
             for s in self.stages:
-                blocks = s.sharing.blocks(batch, runs, self.processors)
+                blocks = s.sharing.blocks(batch, shared_by, self.processors)
                 shapes += [(blocks * s.sharing.splits, s.sharing.record), (blocks, s.layer.channels_out)]
-            self._totals[batch, runs] = Totals(runs, shapes, self.device, together=2)
-        return self._totals[batch, runs]
+            self._totals[batch, runs, shared_by] = Totals(runs, shapes, self.device, together=2)
+        return self._totals[batch, runs, shared_by]
 
     # ------------------------------------------------------------------ launches
 
