@@ -282,7 +282,9 @@ def test_layer_on_a_gpu(shape: tuple[Any, ...]) -> None:
     check_layer(layer(*shape), compiler.build, "cuda", compiler.has_teams(torch.device("cuda")), runs=3, batch=21)
 
 
-@pytest.mark.parametrize(("learners", "width"), [(1, 32), (5, 9), (2, 20), (3, 13), (8, 6), (10, 5), (1, 64), (5, 36)])
+@pytest.mark.parametrize(
+    ("learners", "width"), [(1, 32), (5, 9), (2, 20), (3, 13), (8, 6), (10, 5), (1, 64), (5, 36)]
+)
 def test_every_weight_is_packed_once(learners: int, width: int) -> None:
     """Whatever the number of learners: each weight lies in both packed orders and has one place among the sums."""
     for map, inputs, outputs, first in (
