@@ -71,6 +71,18 @@ def test_initial_rows_are_empty_where_there_is_no_class() -> None:
     assert parts["head.weight"][0, :2].all() and parts["head.weight"][1].all()
 
 
+def test_heads_may_begin_at_zero() -> None:
+    """And nothing else does: backbones are drawn as they are without it."""
+    drawn, (zero, hand) = make("digits", 6, 2, (2, 5))[0], make("digits", 6, 2, (2, 5), first_heads="zero")
+    rows = [net.initial([1])[0].double() for net in (drawn, zero)]
+    parts = hand.cut(rows[1])
+    assert not parts["head.weight"].any() and not parts["head.bias"].any()
+    assert torch.equal(rows[0][: drawn.layout.protected], rows[1][: drawn.layout.protected])
+    assert not zero.forward(rows[1], images("digits", 4), head(1)).logits.any()
+    with pytest.raises(ConfigError, match="first_heads must be drawn or zero, not 'none'"):
+        make("digits", 6, 2, (2, 5), first_heads="none")
+
+
 @pytest.mark.parametrize("K", [1, 3])
 def test_gate(K: int) -> None:
     net, hand = make("digits", 6, K, (2, 2, 2), gate=True)

@@ -17,6 +17,7 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result
 from kenyon.methods import METHODS, Method, find_method
+from kenyon.nets.heads import FirstHeads
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
 from kenyon.train.regime import Training
@@ -31,6 +32,12 @@ class Architecture:
     diversity: Diversity = "high"
     gate: bool = False  # the optional task gate
     precision: str = "auto"  # of the learners; auto: bfloat16 on a GPU, float32 on a CPU
+    first_heads: FirstHeads = "drawn"  # what heads begin with, or zero
+
+    def as_dict(self) -> dict[str, Any]:
+        """What came later is left out where it is as it was."""
+        body = asdict(self)
+        return body if self.first_heads != "drawn" else {name: body[name] for name in body if name != "first_heads"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class Config:
         return find_method(self.method)(self.hyper)
 
     def as_dict(self) -> dict[str, Any]:
-        body = asdict(self)
+        body = asdict(self) | {"architecture": self.architecture.as_dict()}
         return body if self.search else {name: part for name, part in body.items() if name != "search"}
 
     @classmethod
@@ -152,8 +159,8 @@ def settings(method: str) -> tuple[str, ...]:
 def architecture_settings(method: str) -> tuple[str, ...]:
     spec = find_method(method)
     if spec.apart:
-        return ("learners", "width", "precision")
-    return tuple(f.name for f in fields(Architecture)) if spec.multi else ("width", "precision")
+        return ("learners", "width", "precision", "first_heads")
+    return tuple(f.name for f in fields(Architecture)) if spec.multi else ("width", "precision", "first_heads")
 
 
 def take(given: dict[str, Any], part: type) -> dict[str, Any]:
@@ -173,6 +180,8 @@ def build_architecture(learners: int, usual_width: Callable[[], int], shape: dic
     architecture = Architecture(learners, width, **shape)
     if architecture.diversity not in get_args(Diversity):
         raise ConfigError(f"diversity must be low, medium or high, not '{architecture.diversity}'.")
+    if architecture.first_heads not in get_args(FirstHeads):
+        raise ConfigError(f"first_heads must be drawn or zero, not '{architecture.first_heads}'.")
     if architecture.precision not in PRECISIONS:
         raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}, not '{architecture.precision}'.")
     return architecture
@@ -221,7 +230,7 @@ KINDS: dict[str, type] = {
     ),  # games
     **dict.fromkeys(("importance_rollouts", "importance_steps"), int),
     **dict.fromkeys(("gate", "carry"), bool),
-    **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "anchors", "acting"), str),
+    **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "first_heads", "anchors", "acting"), str),
 }
 _SAID = {str: "a word", bool: "True or False", int: "a whole number", float: "a number"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -75,6 +75,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             learners=1 if method.apart else arch.learners,
             diversity=arch.diversity,
             gate=arch.gate,
+            first_heads=arch.first_heads,
             learned=learned,
             active_column=method.active_column,
             device=device,

@@ -11,16 +11,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.fresh import seeded
 from kenyon.random import Purpose, key, normal
 from kenyon.steady import of_each_run
 
+FirstHeads = Literal["drawn", "zero"]
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 # Of the first weights of a head that chooses actions, as PPO is usually begun and as published: whatever vectors the
@@ -52,11 +55,18 @@ class Heads:
         *,
         values: bool,
         gate: bool,
+        first: FirstHeads,
         device: torch.device,
     ) -> None:
-        """`values`: every task has a second head of one number, beside the one that chooses."""
+        """`values`: every task has a second head of one number, beside the one that chooses. `first`: what heads
+        begin with.
+        """
+        if first not in get_args(FirstHeads):
+            raise ConfigError(f"first_heads must be {' or '.join(get_args(FirstHeads))}, not '{first}'.")
+        if values and first == "zero":
+            raise ConfigError("Heads of games begin nearly even already: first_heads=zero is for images and tables.")
         self.class_counts, self.features, self.learners = tuple(class_counts), features, learners
-        self.values, self.gate = values, gate
+        self.values, self.gate, self.first = values, gate, first
         T, C = len(self.class_counts), max(self.class_counts)
         self.shapes: dict[str, tuple[int, ...]] = {"head.weight": (T, C, features), "head.bias": (T, C)}
         if values:
@@ -77,7 +87,7 @@ class Heads:
             if self.values:  # biases are 0, as they are
                 views["head.weight"][t, :count] = self._orthogonal(count, NEARLY_EVEN, key(seed, Purpose.HEAD, t))
                 views["value.weight"][t] = self._orthogonal(1, 1.0, key(seed, Purpose.HEAD, t, 1))
-            else:
+            elif self.first == "drawn":
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
                 views["head.weight"][t, :count] = head.weight.detach()
                 views["head.bias"][t, :count] = head.bias.detach()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from kenyon.nets.dense import Dense, dense
 from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
-from kenyon.nets.heads import Heads, Outputs
+from kenyon.nets.heads import FirstHeads, Heads, Outputs
 from kenyon.nets.layout import Layout, Rows
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
@@ -45,6 +45,7 @@ class Net:
         learners: int = 1,
         diversity: Diversity = "high",
         gate: bool = False,
+        first_heads: FirstHeads = "drawn",
         learned: Mapping[str, tuple[int, ...]] | None = None,
         active_column: bool = False,
         values: bool = False,
@@ -61,8 +62,8 @@ class Net:
         classes, instead of one for each. `class_counts` are those of the tasks.
 
         `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
-        backbone (heads are drawn). `draw` gives the module anew; without it, its layers draw theirs by
-        reset_parameters().
+        backbone. `draw` gives the module anew; without it, its layers draw theirs by reset_parameters().
+        `first_heads`: heads are drawn, or begin at zero, so that at first no class is more likely than another.
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -91,7 +92,8 @@ class Net:
                 "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
             )
 
-        self.heads = Heads(self.class_counts, self.features, learners, values=values, gate=gate, device=self.device)
+        asked: dict[str, Any] = {"values": values, "gate": gate, "first": first_heads}
+        self.heads = Heads(self.class_counts, self.features, learners, **asked, device=self.device)
         T, C, ends = len(self.class_counts), max(self.class_counts), self.heads.shapes
         self.backbone_names = tuple(parts.trained)
         protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}

@@ -87,7 +87,7 @@ class GamesConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"games": list(self.games)}
+        return asdict(self) | {"games": list(self.games), "architecture": self.architecture.as_dict()}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> GamesConfig:
@@ -111,7 +111,12 @@ def playable(spec: MethodSpec) -> bool:
 def settings(method: str) -> tuple[str, ...]:
     """Everything `--set` may name for a method that learns games."""
     regime = (f.name for f in fields(Ppo))
-    return (*regime, *architecture_settings(method), *find_method(method).hyperparameters)
+    return (*regime, *_shape_settings(method), *find_method(method).hyperparameters)
+
+
+def _shape_settings(method: str) -> tuple[str, ...]:
+    """Heads of games begin nearly even anyway."""
+    return tuple(name for name in architecture_settings(method) if name != "first_heads")
 
 
 def configure_games(
@@ -142,7 +147,7 @@ def configure_games(
     hyper = dict(arena.hyperparameters.get(method, {}))
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
     check_importance(spec(hyper), training.anchors)  # and the method says what is missing or impossible
-    shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
+    shape = {name: given.pop(name) for name in list(given) if name in _shape_settings(method)}
     learners = shape.pop("learners", spec.learners)
     architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
     if given:
