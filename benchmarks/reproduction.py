@@ -26,8 +26,10 @@ FIGURES = {
         "fig3b": 1,
         "s2": 1,
     },
-    "h200-fig4": {"fig2d": 1, "fig4abc": 3, "fig4def": 3, "fig4ghi": 3},
+    "h200-fig4": {"fig4abc": 3, "fig4def": 3, "fig4ghi": 3},
 }
+
+MISSING = {"s1": "r-cifar-100"}  # where MAS with AF-2 has not been trained in its published form
 
 
 def draw(data: Path, pictures: Path) -> None:
@@ -39,7 +41,7 @@ def draw(data: Path, pictures: Path) -> None:
             out = shutil.copytree(HERE / runs, Path(place) / "results")
             for name, seeds in figures.items():
                 has = {one.benchmark for one in REPRODUCTIONS[name].wanted(SCALES["paper"])}
-                only = [b for b in BENCHMARKS if b in has] or None
+                only = [b for b in BENCHMARKS if b in has and MISSING.get(name) != b] or None
                 (written,) = reproduce(name, scale="paper", benchmarks=only, seeds=seeds, out=out, train=False)
                 for path in (written.data, written.table):
                     shutil.copy(path, data)

@@ -38,9 +38,16 @@ def options(**defaults: Any) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--strengths", default=defaults.get("strengths", ""), help="lambda_sp: ewc=1e5,caf-ewc=1e6")
+    parser.add_argument("--rates", default=defaults.get("rates", ""), help="of learning, likewise; else 1e-3")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes train at the same time")
     parser.add_argument("--only", metavar="METHOD:SEED", help="one of them, printed as JSON")
     parser.add_argument("--json", type=Path, help="write the numbers here")
+    parser.add_argument(
+        "--held-out",
+        type=int,
+        metavar="SEED",
+        help="to choose settings: other tasks, and a fifth of their samples to learn from for testing; CIFAR only",
+    )
     parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
     return parser.parse_args()
 
@@ -62,10 +69,16 @@ def from_source(name: str, args: argparse.Namespace) -> list[Task]:
     source = find_source(name).load(args.data)
     assert isinstance(source.test, Tensor) and isinstance(source.groups, tuple) and isinstance(source.images, Tensor)
     tasks: list[Task] = []
-    for group in source.groups[: args.tasks]:
+    groups = list(source.groups)
+    if args.held_out is not None:
+        groups = [groups[n] for n in np.random.default_rng(args.held_out).permutation(len(groups))]
+    for group in groups[: args.tasks]:
         mine = [torch.nonzero(source.labels == c).flatten() for c in group.classes]
         learn = torch.cat([places[~source.test[places]][: args.per_class] for places in mine])
         test = torch.cat([places[source.test[places]][: args.per_class] for places in mine])
+        if args.held_out is not None:
+            fifth = torch.arange(len(learn)) % 5 == 4
+            learn, test = learn[~fifth], learn[fifth]
         tasks.append((group.name, *((source.images[part], source.labels[part]) for part in (learn, test))))
     return tasks
 
@@ -83,8 +96,7 @@ def compare(
     `backbone` builds a network of a width: `--width` is that of a single learner.
     Seeds decide first weights, batches and, unless `ordered`, the order of the tasks. Settings are the estimator's.
     """
-    pairs = (one.split("=") for one in args.strengths.split(",") if one)
-    strengths = {method: float(value) for method, value in pairs}
+    strengths, rates = _by_method(args.strengths), _by_method(args.rates)
     widths = {method: _narrow(backbone, args.width, learners) for method, learners in METHODS.items()}
 
     def learned(job: Job) -> dict[str, Any]:
@@ -92,6 +104,7 @@ def compare(
         begun, width = time.perf_counter(), widths[method]
         order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
         own = {"lambda_sp": strengths[method]} if method in strengths else {}
+        own |= {"rate": rates[method]} if method in rates else {}
         learner = ContinualLearner(
             lambda: backbone(width), method, epochs=args.epochs, seed=seed, device=args.device, **own, **settings
         )
@@ -125,6 +138,10 @@ def compare(
             origin["gpu"] = torch.cuda.get_device_name()
         whole = {"options": shown, "settings": settings, "versions": origin, "rows": rows}
         args.json.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def _by_method(text: str) -> dict[str, float]:
+    return {method: float(value) for method, value in (one.split("=") for one in text.split(",") if one)}
 
 
 def _print(row: dict[str, Any], *, shared: bool) -> None:
