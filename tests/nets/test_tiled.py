@@ -9,8 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
 from kenyon.nets import Net, Pictures, cifar_cnn, omniglot_cnn
 from kenyon.nets.aligned import Aligned
+from kenyon.nets.cuda.compiler import CompileError
+from kenyon.nets.cuda.interface import Kernel
 from kenyon.nets.execution import Params, Sequential, Stacked, Step
 from kenyon.nets.maps import Maps
 from kenyon.nets.tiled import Tiled, plan_stages
@@ -103,6 +106,19 @@ def test_without_padding_in_a_frame(learners: int, width: int, counts: list[int]
     net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, counts)
     assert net.execute.frame is not None and net.execute.frame.side == 32
     check_against_one_after_another(net, (1, 28, 28), joint)
+
+
+def test_kernels_that_do_not_compile_say_what_to_do() -> None:
+    net = tiled_net(backbone(9, True), (3, SIDE, SIDE), 2, [5, 5])
+    assert isinstance(net.execute, Tiled)
+
+    def refuses(wanted: object) -> list[Kernel]:
+        raise CompileError("convolve.cu(118): error: excessive recursion\n  each<...>")
+
+    net.execute.build = refuses
+    nothing = torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ConfigError, match=r"\(convolve.cu\(118\): error: excessive recursion\).*precision=float32"):
+        net.forward(net.initial([0]), Pictures(nothing[0, :1], nothing, GAIN, SHIFT), torch.tensor([0]))
 
 
 def check_against_one_after_another(net: Net, shape: tuple[int, int, int], joint: bool) -> None:

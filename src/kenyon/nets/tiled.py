@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.errors import ConfigError
 from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.interface import Build, Pictures
 from kenyon.nets.cuda.plan import Convolution
@@ -176,7 +177,14 @@ class Tiled(Sequential):
 
     def _compiled(self) -> ConvolutionStack:
         if self._stack is None:
-            self._stack = ConvolutionStack(self.stages, self.device, self.build)
+            try:
+                self._stack = ConvolutionStack(self.stages, self.device, self.build)
+            except compiler.CompileError as error:
+                first = next(iter(str(error).splitlines()), "no reason given")
+                raise ConfigError(
+                    f"The kernels for this network do not compile on this GPU ({first}). precision=float32 does "
+                    "without them; so do other widths, perhaps."
+                ) from error
         return self._stack
 
     def _flattened(self, maps: Tensor) -> Tensor:
