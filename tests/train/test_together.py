@@ -67,7 +67,13 @@ def backbone(shape: tuple[int, int, int]) -> nn.Sequential:
 HYPER = {"lambda_sp": 10.0, "lambda_af": 1e-3, "gamma": 0.1}
 
 
-def trainer(name: str = "caf-ewc", shape: tuple[int, int, int] = PADDED, *, together: bool) -> Trainer:
+def trainer(
+    name: str = "caf-ewc",
+    shape: tuple[int, int, int] = PADDED,
+    *,
+    together: bool,
+    seeds: tuple[int, ...] = (0, 1),
+) -> Trainer:
     """Two tasks, of two classes each or of three and two."""
     g = torch.Generator().manual_seed(0)
     groups = (
@@ -78,7 +84,7 @@ def trainer(name: str = "caf-ewc", shape: tuple[int, int, int] = PADDED, *, toge
     images = torch.randint(0, 256, (40, *shape), generator=g, dtype=torch.uint8)
     names, centre = tuple("01234"[: sum(counts)]), ((0.5,) * shape[0], (0.3,) * shape[0])
     source = Source("x", images, labels, torch.arange(40) >= 28, names, groups, *centre)
-    streams = [source.stream(seed, validation=0.2) for seed in (0, 1)]
+    streams = [source.stream(seed, validation=0.2) for seed in seeds]
     spec = METHODS[name]
     method = spec({n: HYPER[n] for n in spec.required})
     if method.importance is not None:
@@ -95,6 +101,26 @@ def trainer(name: str = "caf-ewc", shape: tuple[int, int, int] = PADDED, *, toge
         if net.columns is not None:
             net.columns.aligned = Aligned(net.backbone, shape)  # type: ignore[arg-type]
     return Trainer(net, streams, method, Training(epochs=2, batch=6), members=members)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["caf-ewc", *(pytest.param(n, marks=pytest.mark.torture) for n in ("ewc-af2", "er", "pnc", "mas"))],
+)
+def test_a_run_alone_ends_with_the_same_bits_where_numbers_are_steady(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights and importances of two tasks, in fleets of one and of three. Importances need several portions."""
+    monkeypatch.setattr("kenyon.train.engine.STACKED", 10)
+    torch.use_deterministic_algorithms(True)
+    try:
+        three, alone = (trainer(name, together=True, seeds=seeds) for seeds in ((0, 1, 2), (1,)))
+        for t in (three, alone):
+            t.run()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(three.theta[1], alone.theta[0])
+    assert torch.equal(three.estimate[1], alone.estimate[0])
 
 
 @pytest.mark.parametrize("shape", [PADDED, FRAMED])
