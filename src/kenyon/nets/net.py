@@ -297,9 +297,9 @@ class Net:
         params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         seen = (self.execute, params, views, _cast(images, self.dtype))
         if noise is not None or member is None:
-            features, statistics = self.statistics.features(*seen, int(heads[0]), noise)
+            features, statistics = self.statistics.features(*seen, heads[:1], noise)
             return features.to(views["head.bias"].dtype), None if noise is None else statistics
-        features = self.statistics.of_each(*seen, heads.tolist(), member)
+        features = self.statistics.of_each(*seen, heads, member)
         return features.to(views["head.bias"].dtype), None
 
 

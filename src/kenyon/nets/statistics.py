@@ -5,7 +5,7 @@ They learn from training batches alone, by moving averages; no gradient reaches 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -32,13 +32,21 @@ class Statistics:
         return {name: (heads, learners, *value.shape) for name, value in self.first.items()}
 
     def features(
-        self, execute: General, params: Params, views: Params, samples: Tensor, head: int, noise: Tensor | None = None
+        self,
+        execute: General,
+        params: Params,
+        views: Params,
+        samples: Tensor,
+        head: Tensor,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Params]:
-        """What learners with the statistics of one head make of samples, (K, B, F), and these statistics, (K, ...) by
-        name: with `noise` the samples are a batch in training, which is normalised by itself and added to them.
+        """What learners with the statistics of one head (1,) make of samples, (K, B, F), and these statistics,
+        (K, ...) by name: with `noise` the samples are a batch in training, which is normalised by itself and added to
+        them.
         """
         dtype = next(iter(params.values())).dtype
-        mine = {name: views[name].detach().select(0, head).to(dtype, copy=True) for name in self.first}
+        # A copy. The host is not asked which head it is, so that a CUDA graph can hold this.
+        mine = {name: views[name].detach().index_select(0, head).squeeze(0).to(dtype) for name in self.first}
         return execute(params | mine, samples, noise), mine
 
     def of_each(
@@ -47,12 +55,14 @@ class Statistics:
         params: Params,
         views: Params,
         samples: Tensor,
-        heads: Sequence[int],
+        heads: Tensor,
         member: Tensor,
     ) -> Tensor:
         """In tests every sample is normalised by the statistics of its own task: member (B,) counts the heads."""
         parts = {place: member == place for place in member.unique().tolist()}
-        found = {p: self.features(execute, params, views, samples[mine], heads[p])[0] for p, mine in parts.items()}
+        found = {
+            p: self.features(execute, params, views, samples[mine], heads[p : p + 1])[0] for p, mine in parts.items()
+        }
         first = next(iter(found.values()))
         features = first.new_zeros(len(first), len(samples), first.shape[2])
         for place, mine in parts.items():
@@ -64,10 +74,14 @@ class Statistics:
         for name, value in self.first.items():
             views[name].copy_(value.expand_as(views[name]))
 
-    def keep(self, layout: Layout, row: Tensor, heads: Tensor, seen: Params) -> None:
-        """Put what was seen of a batch into the row (P,) of a run, for all tasks whose heads were in use."""
+    def keep(self, layout: Layout, row: Tensor, heads: Tensor, seen: Params, present: Tensor) -> None:
+        """Put what was seen of a batch into the row (P,) of a run, for all tasks whose heads were in use; nothing
+        where the run is not `present` () in this step, having no more batches.
+        """
         for name, value in seen.items():
-            layout.view(row, name)[heads] = value.to(row.dtype)
+            view = layout.view(row, name)
+            before = view.index_select(0, heads)
+            view.index_copy_(0, heads, torch.where(present > 0, value.to(row.dtype).expand_as(before), before))
 
     def hand_on(self, layout: Layout, rows: Tensor, head: int) -> None:
         """Where a task ends, the tasks behind it begin; rows (R, P)."""

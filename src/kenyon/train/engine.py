@@ -263,8 +263,9 @@ class Engine:
         heads = self.heads if loader.heads is None else loader.heads
 
         def keep(run: int, out: Outputs) -> None:
-            if out.statistics is not None and bool(loader.present()[run]):
-                self.net.statistics.keep(self.net.layout, theta[run], heads, out.statistics)
+            if out.statistics is not None:
+                present = loader.present()[run]
+                self.net.statistics.keep(self.net.layout, theta[run], heads, out.statistics, present)
 
         self.gradient = data_gradients(
             self.net,
