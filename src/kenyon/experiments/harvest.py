@@ -13,9 +13,9 @@ import torch
 from kenyon.experiments.kept import FleetOrigin
 from kenyon.experiments.results import Run
 from kenyon.nets import Net
+from kenyon.steady import is_steady
 from kenyon.streams import Stream
 from kenyon.train import Trainer
-from kenyon.train.determinism import is_deterministic
 from kenyon.version import __version__
 
 
@@ -69,6 +69,6 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
             "python": platform.python_version(),
             "platform": platform.platform(terse=True),
         },
-        deterministic=is_deterministic() or None,
+        deterministic=is_steady() or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

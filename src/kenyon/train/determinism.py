@@ -2,6 +2,7 @@
 
 On a CPU the numbers repeat anyway. On a GPU most do: Kenyon's own kernels add in a fixed order. What is left are
 PyTorch's: cuDNN picks the fastest convolution by trying, and some sums are added in whatever order threads finish.
+What depends on the number of runs that train together, `kenyon.steady` divides run by run while this lasts.
 """
 
 from __future__ import annotations
@@ -37,7 +38,3 @@ def deterministic(wanted: bool) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0])
         cudnn.deterministic, cudnn.benchmark = before[1:]
-
-
-def is_deterministic() -> bool:
-    return torch.are_deterministic_algorithms_enabled()

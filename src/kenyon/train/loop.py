@@ -21,9 +21,9 @@ from kenyon.nets import Net
 from kenyon.nets.nodes import Nodes
 from kenyon.optimiser import Optimiser
 from kenyon.random import Purpose, key, normal
+from kenyon.steady import is_steady
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
-from kenyon.train.determinism import is_deterministic
 from kenyon.train.device import on_device
 from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
@@ -59,7 +59,7 @@ class Trainer:
         self.device = net.device
         if self.device.type == "cuda":
             # Shapes never change: the fastest convolution is worth finding, unless it shall be the same every time.
-            torch.backends.cudnn.benchmark = not is_deterministic()
+            torch.backends.cudnn.benchmark = not is_steady()
         tasks, stages = range(len(streams[0].tasks)), len(method.stages)
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.
