@@ -133,7 +133,7 @@ ARENAS: dict[str, Arena] = {
             small_mlp,
             width=24,
             ppo=Ppo(
-                steps=32_768,
+                steps=24_576,
                 copies=32,
                 horizon=16,
                 epochs=4,
