@@ -322,28 +322,9 @@ def test_whether_a_module_draws_shows_in_its_first_step(layer: nn.Module, draws:
     assert execute.draws is draws and execute.capturable is not draws
 
 
-def normalised() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Softsign(), nn.BatchNorm1d(5, affine=False))
-
-
-def counting() -> nn.Module:
-    return nn.Sequential(nn.Linear(6, 5), nn.BatchNorm1d(5, momentum=None), nn.Softsign())
-
-
-@pytest.mark.parametrize(("build", "capturable"), [(normalised, True), (counting, False)])
-def test_batch_normalisation_may_be_captured_unless_it_counts(
-    build: Callable[[], nn.Module], capturable: bool
-) -> None:
-    """An average over all batches is divided by their number, on the host."""
-    net = Net(build(), (6,), (3, 2), learners=2)
-    assert isinstance(net.execute, General)
-    net.forward(net.initial([0])[0], torch.randn(4, 6), torch.tensor([0]), noise=torch.zeros(8, dtype=torch.uint8))
-    assert net.execute.capturable is capturable
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("build", [Tied, Looking, frozen, normalised])
+@pytest.mark.parametrize("build", [Tied, Looking, frozen])
 def test_a_cuda_graph_of_any_module_trains_as_without(build: Callable[[], nn.Module]) -> None:
     def trained(refused: bool) -> tuple[Tensor, General]:
         torch.manual_seed(0)  # of frozen weights

@@ -37,15 +37,14 @@ class General:
         self.backbone, self.learners = backbone, learners
         self.constants, self.features = dict(constants or {}), features
         self.in_training = {part: part.training for part in backbone.modules()}
-        batch_norms = [m for m in backbone.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training]
-        self.by_batch = bool(batch_norms)
-        self.counts = any(m.momentum is None for m in batch_norms)  # the host divides by how many batches there were
+        self.by_batch = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in backbone.modules())
         self.draws: bool | None = None  # whether training draws random numbers; None until a step has been seen
         self.refused = False
 
     @property
     def capturable(self) -> bool:
-        return self.draws is False and not self.counts and not self.refused
+        """Statistics of batches have not been seen in a CUDA graph yet, so modules that keep them run as they are."""
+        return self.draws is False and not self.by_batch and not self.refused
 
     def refuse_capture(self) -> bool:
         """What the module does may depend on values, which only the host can look at."""
