@@ -44,7 +44,7 @@ def test_all_at_once_unless_numbers_are_to_be_steady(request: pytest.FixtureRequ
 
 
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
-@pytest.mark.parametrize(("learners", "width"), [(3, 9), (1, 16)])
+@pytest.mark.parametrize(("learners", "width"), [(3, 9), pytest.param(1, 16, marks=pytest.mark.torture)])
 @pytest.mark.usefixtures("steady")
 def test_gradients_of_a_fleet_are_those_of_each_run(learners: int, width: int) -> None:
     """Bit for bit, by kernels that divide their sums among as many blocks of threads as fill the device."""
