@@ -38,16 +38,13 @@ def options(**defaults: Any) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, default=defaults.get(name.replace("-", "_")))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--strengths", default=defaults.get("strengths", ""), help="lambda_sp: ewc=1e5,caf-ewc=1e6")
-    parser.add_argument("--rates", default=defaults.get("rates", ""), help="of learning, likewise; else 1e-3")
+    parser.add_argument("--rates", default=defaults.get("rates", ""), help="of learning, likewise")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes train at the same time")
     parser.add_argument("--only", metavar="METHOD:SEED", help="one of them, printed as JSON")
     parser.add_argument("--json", type=Path, help="write the numbers here")
-    parser.add_argument(
-        "--held-out",
-        type=int,
-        metavar="SEED",
-        help="to choose settings: other tasks, and a fifth of their samples to learn from for testing; CIFAR only",
-    )
+    if "held_out" in defaults:  # of `from_source`
+        said = "to choose settings: other tasks, and a fifth of their samples to learn from for testing"
+        parser.add_argument("--held-out", type=int, metavar="SEED", default=defaults["held_out"], help=said)
     parser.add_argument("--data", type=Path, help="the folder of the dataset, where there is one")
     return parser.parse_args()
 
@@ -103,11 +100,10 @@ def compare(
         method, seed = job
         begun, width = time.perf_counter(), widths[method]
         order = range(len(tasks)) if ordered else np.random.default_rng(seed).permutation(len(tasks))
-        own = {"lambda_sp": strengths[method]} if method in strengths else {}
+        own = dict(settings, epochs=args.epochs, seed=seed, device=args.device)
+        own |= {"lambda_sp": strengths[method]} if method in strengths else {}
         own |= {"rate": rates[method]} if method in rates else {}
-        learner = ContinualLearner(
-            lambda: backbone(width), method, epochs=args.epochs, seed=seed, device=args.device, **own, **settings
-        )
+        learner = ContinualLearner(lambda: backbone(width), method, **own)
         for number in order:
             name, learn, test = tasks[number]
             learner.fit(*learn, task=name, test=test)

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.replicas import write_cifar_100
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -24,6 +26,25 @@ def test_examples(
     assert [row["method"] for row in rows] == ["finetune", "ewc", "caf-ewc"]
     assert all(len(row["named"]) == 2 and 0 <= min(row["named"]) <= 100 for row in rows)
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize("name", ["cifar_resnet", "cifar_transformer"])
+def test_settings_are_chosen_without_the_test_images(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_cifar_100(tmp_path, 10, 1)
+    few = ["--tasks=2", "--epochs=1", "--seeds=1", "--width=6", "--device=cpu", "--held-out=100"]
+    monkeypatch.setattr("sys.argv", [name, *few, f"--data={tmp_path}", "--rates=ewc=1e-4,caf-ewc=3e-4"])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    ran = runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    tasks = ran["from_source"]("r-cifar-100", ran["args"])
+    for _, (X, y), (tested, labels) in tasks:
+        assert (len(X), len(tested)) == (40, 10) and set(y.tolist()) == set(labels.tolist())
+    ran["args"].held_out = None
+    usual = ran["from_source"]("r-cifar-100", ran["args"])
+    assert [len(tested) for _, _, (tested, _) in usual] == [5, 5]
+    assert [name for name, *_ in usual] != [name for name, *_ in tasks]
 
 
 def test_several_processes_are_told_one_job_each(
