@@ -1,4 +1,4 @@
-"""Make the tables of the README and of pages of docs/ anew: `python benchmarks/update_readme.py`."""
+"""Make the tables and pictures of results in the README and in docs/ anew: `python benchmarks/update_readme.py`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.experiments.results import Result
+from kenyon.report.figures import draw_results
 from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration
@@ -17,6 +18,14 @@ from kenyon.report.tables import duration
 HERE = Path(__file__).parent
 DOCS = ("index", "results", "scale", "speed")
 PAGES = (HERE.parent / "README.md", *(HERE.parent / "docs" / f"{page}.md" for page in DOCS))
+# Pictures of docs/pictures -> the folder of their results, and the methods that are shown.
+PICTURES = {
+    "digits": ("cpu", ("finetune", "si", "mas", "ewc", "caf-ewc")),
+    "r-cifar-100": (
+        "h200",
+        ("finetune", "ewc", "mas", "ewc-af1", "mas-af1", "mcl-ewc", "mcl-mas", "caf-ewc", "caf-mas"),
+    ),
+}
 SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their pictures; those that are there
 
 
@@ -129,6 +138,15 @@ def rendered(text: str) -> str:
     return text
 
 
+def draw() -> None:
+    for name, (folder, shown) in PICTURES.items():
+        found = methods(folder)[name]
+        picture = HERE.parent / "docs" / "pictures" / f"{name}.png"
+        draw_results({method: found[method] for method in shown}, picture)
+        picture.with_suffix(".svg").unlink()  # pages show the other
+
+
 if __name__ == "__main__":
+    draw()
     for page in PAGES:
         page.write_text(rendered(page.read_text()))

@@ -35,7 +35,7 @@ class Architecture:
     first_heads: FirstHeads = "drawn"  # what heads begin with, or zero
 
     def as_dict(self) -> dict[str, Any]:
-        """What came later is left out where it is as it was."""
+        """What came later is left out where it is as it was: states and analyses from before are found by these."""
         body = asdict(self)
         return body if self.first_heads != "drawn" else {name: body[name] for name in body if name != "first_heads"}
 
