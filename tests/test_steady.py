@@ -17,6 +17,7 @@ from kenyon.random import Noise
 from kenyon.steady import of_each_run
 from tests.nets import emulation
 from tests.nets.test_tiled import GAIN, SHIFT, backbone, tiled_net
+from tests.replicas import write_cifar_100
 
 SIDE, BATCH = 16, 6
 
@@ -80,9 +81,11 @@ def gradients(net: Net, theta: Tensor, pools: list[Tensor], index: Tensor, first
 def test_fleets_of_other_sizes_on_a_gpu(method: str, tmp_path: Path) -> None:
     if not torch.cuda.is_available() or not compiler.available(torch.device("cuda")):
         pytest.skip("needs a Hopper GPU and NVRTC")
+    write_cifar_100(tmp_path, 60)
+    asked = {"tasks": 2, "epochs": 8, "fwt": False, "deterministic": True, "data": tmp_path}
     found = []
     for fleet in (4, 3, 1):
         out = tmp_path / str(fleet)
-        kenyon.run("r-cifar-100", method, 4, tasks=2, epochs=8, fleet=fleet, fwt=False, out=out, deterministic=True)
+        kenyon.run("r-cifar-100", method, 4, fleet=fleet, out=out, **asked)
         found.append([path.read_bytes() for path in sorted(out.glob("**/weights-*.safetensors"))])
     assert len(found[0]) == 4 and found[0] == found[1] == found[2]
