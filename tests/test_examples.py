@@ -28,7 +28,8 @@ def test_examples(
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
-@pytest.mark.parametrize("name", ["cifar_resnet", "cifar_transformer"])
+# The other takes seconds and differs by its network, which is tested below.
+@pytest.mark.parametrize("name", ["cifar_transformer", pytest.param("cifar_resnet", marks=pytest.mark.torture)])
 def test_settings_are_chosen_without_the_test_images(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
