@@ -48,9 +48,17 @@ def test_everything_of_everything(kenyon: Callable[..., Said], out: Path) -> Non
     assert "ewc: flatness, seed 0" in said.err
     again = kenyon("analyse", out, "--what", "flatness,discrepancy", *QUICK)
     assert again.code == 0 and "seed 0" not in again.err  # nothing is measured again
-    assert "sharpness" in again.out
+    assert "filter sharpness" in again.out
     # Analyses are no results: showing and running go on as before.
     assert kenyon("show", out).code == 0
+
+
+def test_points_of_a_grid_and_folders_are_named_as_they_are(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    out = tmp_path / "a [bold] folder"
+    said = kenyon("run", "digits", "--method", "ewc", "--seeds", "1", *SMALL, "--set", "rate=0.1,0.01", "--out", out)
+    assert said.code == 0 and f"Saved in {out}" in said.out, said.err
+    said = kenyon("analyse", out, "--what", "change")
+    assert "ewc[rate=0.1]" in said.out and "ewc[rate=0.01]" in said.out
 
 
 def test_some_of_some(kenyon: Callable[..., Said], out: Path) -> None:

@@ -7,9 +7,10 @@ import sys
 
 def main() -> None:
     """Run the program. What the user can mend is told in one message, without a traceback."""
-    from rich.console import Console
+    from rich.text import Text
 
     from kenyon.cli.app import app
+    from kenyon.cli.consoles import stderr
     from kenyon.data.reports import reporting_to
     from kenyon.errors import KenyonError
 
@@ -17,7 +18,7 @@ def main() -> None:
         with reporting_to(_Notices()):
             app()
     except KenyonError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]Error:[/] {_escaped(str(error))}", soft_wrap=True)
+        stderr().print(Text.assemble(("Error:", "bold red"), f" {error}"), soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -30,12 +31,6 @@ class _Notices:
         pass
 
     def notice(self, text: str) -> None:
-        from rich.console import Console
+        from kenyon.cli.consoles import stderr
 
-        Console(stderr=True).print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
-
-
-def _escaped(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+        stderr().print(text, style="yellow", soft_wrap=True)

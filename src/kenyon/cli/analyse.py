@@ -14,6 +14,7 @@ from rich.table import Table
 
 from kenyon.analysis import ANALYSES, Analysis, analyse, compare, find_analysis
 from kenyon.analysis.store import Entry
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.run import named_methods
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
@@ -46,8 +47,8 @@ def analyse_command(
     chosen = _with_settings(asked, settings)
     where = choose_device(device)
     found = _results(path, benchmark, methods)
-    told = Console(stderr=True)
-    spoken = told if as_json else Console()
+    told = stderr()
+    spoken = told if as_json else stdout()
     written: dict[str, dict[str, dict[str, str]]] = {}
     for name, results in found.items():
 
@@ -70,7 +71,7 @@ def analyse_command(
                     result,
                     source,
                     where,
-                    lambda text: told.print(text, highlight=False, markup=False, soft_wrap=True),
+                    lambda text: told.print(text, soft_wrap=True),
                 )
                 entries[label] = entry
                 _draw(entry.path, entry.view, new=entry.measured > 0)
@@ -84,7 +85,7 @@ def analyse_command(
                 _tell(spoken, name, ANALYSES[analysis], entries)
     if not written:
         raise ResultsError(f"Nothing of {what} can be measured of the results below {path}.")
-    spoken.print("Written beside the results, in analysis/ (JSON, PNG and SVG).", highlight=False, soft_wrap=True)
+    spoken.print("Written beside the results, in analysis/ (JSON, PNG and SVG).", soft_wrap=True)
     if as_json:
         print(json.dumps(written))
 
@@ -165,9 +166,9 @@ def _draw(path: Path, view: View, *, new: bool) -> None:
 def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[str, Entry]) -> None:
     title = f"{benchmark}: {analysis.name}, {analysis.about}"
     if not analysis.scalars:
-        console.print(f"{title}: drawn", highlight=False, soft_wrap=True)
+        console.print(f"{title}: drawn", soft_wrap=True)
         return
-    console.print(title, style="bold", highlight=False, soft_wrap=True)
+    console.print(title, style="bold", soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")
     for name in analysis.scalars:
@@ -175,7 +176,7 @@ def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[st
     for label, entry in entries.items():
         cells = []
         for name in analysis.scalars:
-            values = [float("nan") if run[name] is None else float(run[name]) for run in entry.runs]
+            values = [float("nan") if run.get(name) is None else float(run[name]) for run in entry.runs]
             cells.append(pm(Summary.of(values), 3))
         table.add_row(label, *cells)
     console.print(table)

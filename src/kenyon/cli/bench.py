@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kenyon.bench import BenchResult, extents, new_result, run_bench
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.errors import ResultsError
 from kenyon.report.speed import speed_tables
 from kenyon.report.speed_figure import draw_speed
@@ -25,7 +26,7 @@ LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None:
     chosen, path = choose_device(device), out if out.suffix == ".json" else out / "bench.json"
     check_writable(path)
-    told = Console(stderr=True)
+    told = stderr()
     result, interrupted = new_result(chosen, quick=quick), False
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be asked to end is like Ctrl-C
     try:
@@ -41,7 +42,7 @@ def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None
 
 
 def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) -> None:
-    spoken = told if as_json else Console()
+    spoken = told if as_json else stdout()
     if not result.complete:
         kept = "What was measured is kept." if result.records else "Nothing was measured yet."
         told.print(f"Stopped. {kept}", style="yellow")
@@ -50,19 +51,19 @@ def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) ->
     for table in speed_tables(result):
         spoken.print(table)
     for what in result.left_out:
-        spoken.print(f"Left out: {what}.", style="yellow", highlight=False)
+        spoken.print(f"Left out: {what}.", style="yellow")
     try:
         result.save(path)
     except ResultsError as error:
         reason = getattr(error.__cause__, "strerror", None) or error
         raise ResultsError(f"Cannot write {path}: {reason}. Choose another place with --out.") from error
     seconds = duration(result.seconds)
-    spoken.print(f"Measured in {seconds}. Saved in {path}.", highlight=False, soft_wrap=True)
+    spoken.print(f"Measured in {seconds}. Saved in {path}.", soft_wrap=True)
     if as_json:
         print(json.dumps(result.as_dict(), allow_nan=False))
     # What may still go wrong comes last, when everything measured has been told.
     figure = draw_speed(result, path.with_suffix(".png"))
-    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    told.print(f"Drawn in {figure}.", soft_wrap=True)
 
 
 def check_writable(path: Path) -> None:
@@ -104,4 +105,4 @@ class BenchProgress:
         self.bars.update(self.bar, description=doing, completed=done, total=total)
         if not self.console.is_terminal and time.monotonic() - self.spoken > LINE_EVERY:
             self.spoken = time.monotonic()
-            self.console.print(f"{done}/{total}: {doing}", highlight=False, soft_wrap=True)
+            self.console.print(f"{done}/{total}: {doing}", soft_wrap=True)

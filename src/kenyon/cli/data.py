@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -17,6 +16,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.data import DATASETS, data_folders, download, download_folder, locate
 from kenyon.errors import unknown
 
@@ -25,7 +25,7 @@ def get_command(name: str, data: Path | None, url: str | None) -> None:
     if name not in DATASETS:
         raise unknown("dataset", name, DATASETS)
     archives, folder = DATASETS[name].archives, download_folder(data)
-    console = Console(stderr=True)
+    console = stderr()
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -45,7 +45,7 @@ def get_command(name: str, data: Path | None, url: str | None) -> None:
             path = download(archive, folder, url=address, progress=show)
             bar.update(task, completed=path.stat().st_size, total=path.stat().st_size)
     where = path if len(archives) == 1 else folder
-    console.print(f"{name} is complete: {where}", highlight=False, soft_wrap=True)
+    console.print(f"{name} is complete: {where}", soft_wrap=True)
 
 
 def list_command(data: Path | None, *, as_json: bool) -> None:
@@ -61,6 +61,6 @@ def list_command(data: Path | None, *, as_json: bool) -> None:
         size = DATASETS[name].size
         table.add_row(name, where, "" if size is None else f"{size / 1e6:.0f} MB")
     table.add_row("digits", "comes with scikit-learn", "")
-    console = Console()
+    console = stdout()
     console.print(table)
-    console.print("Looked in: " + ", ".join(map(str, folders)), highlight=False, soft_wrap=True)
+    console.print("Looked in: " + ", ".join(map(str, folders)), soft_wrap=True)

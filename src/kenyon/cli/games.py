@@ -14,6 +14,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
@@ -77,13 +78,13 @@ def run_games_command(
         out=out,
         fleet=fleet,
     )
-    told, missing = Console(stderr=True), None
+    told, missing = stderr(), None
     with watched(told, "update") as (progress, stopping):
         try:
             results = execute_games(planned, progress=progress, stop=stopping)
         except Incomplete as incomplete:  # told in the end, after what there is
             results, missing = incomplete.results, incomplete
-    tell_scores(results, str(out / suite), told if as_json else Console())
+    tell_scores(results, str(out / suite), told if as_json else stdout())
     draw_scores(results, out / suite / "figure.png", told)
     if as_json and results:
         print(json.dumps(plain(scores_json(results)), allow_nan=False))
@@ -96,7 +97,7 @@ def tell_scores(results: Mapping[str, GameResult], saved: str, spoken: Console) 
     if results:
         spoken.print(scores_table(results))
         each = "a method and point" if any(result.point for result in results.values()) else "a method"
-        spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", highlight=False, soft_wrap=True)
+        spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", soft_wrap=True)
 
 
 def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) -> None:
@@ -104,7 +105,7 @@ def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) ->
     if found := measures(results):
         views = fig6(found, next(iter(results.values())).games)
         draw_views(views, path, columns=4, suffixes=(".png", ".svg"))
-        told.print(f"Drawn in {path}.", highlight=False, soft_wrap=True)
+        told.print(f"Drawn in {path}.", soft_wrap=True)
 
 
 def scores_table(results: Mapping[str, GameResult]) -> Group:
@@ -170,8 +171,7 @@ def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None
     suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"
     seen = watch(suite, policy.game, policy.act, path, seed=seed, seconds=seconds)
-    Console().print(
+    stdout().print(
         f"{policy.game}: score {seen.score:g} in {seen.steps:,} steps; {seen.frames:,} frames in {path}.",
-        highlight=False,
         soft_wrap=True,
     )

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from kenyon.cli.consoles import stdout
 from kenyon.errors import unknown
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
 from kenyon.methods import LEARNERS, METHODS
@@ -38,7 +38,7 @@ def list_command(what: str, *, as_json: bool) -> None:
         table.add_column(HEADS.get(key, key), justify="right" if numbers else "left", no_wrap=key == "name")
     for row in rows:
         table.add_row(*(_cell(row[key]) for key in shown))
-    Console().print(table)
+    stdout().print(table)
 
 
 def _benchmarks() -> list[dict[str, Any]]:

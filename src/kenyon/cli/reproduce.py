@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
 from kenyon.reproduce import REPRODUCTIONS, SCALES, Written, reproduce
@@ -34,8 +35,8 @@ def reproduce_command(
     if listing or not names:
         _list(as_json)
         return
-    told = Console(stderr=True)
-    spoken = told if as_json else Console()
+    told = stderr()
+    spoken = told if as_json else stdout()
     with watched(told) as (progress, stopping):
         written = reproduce(
             names,
@@ -65,8 +66,9 @@ def _tell(one: Written, console: Console) -> None:
     if figure.claims:
         console.print(_claims(figure.claims))
     for note in figure.notes:
-        console.print(Padding(note, (0, 0, 0, 1)), highlight=False)
-    console.print(f"Data, table and pictures: {one.data.with_suffix('')}.*", highlight=False, soft_wrap=True)
+        console.print(Padding(note, (0, 0, 0, 1)))
+    where = f"{one.data.with_suffix('')}.*"
+    console.print(f"Data, table and pictures: {where}", soft_wrap=True)
 
 
 def _numbers(comparisons: Sequence[Comparison]) -> Table:
@@ -104,7 +106,7 @@ def _list(as_json: bool) -> None:
         ]
         print(json.dumps(plain(body)))
         return
-    console = Console()
+    console = stdout()
     table = Table(
         "name",
         "shows",
@@ -118,7 +120,7 @@ def _list(as_json: bool) -> None:
         table.add_row(r.name, r.shows, _needs(r.name), r.cost)
     console.print(table)
     for scale in SCALES.values():
-        console.print(f"--scale {scale.name}: {scale.about}.", highlight=False)
+        console.print(f"--scale {scale.name}: {scale.about}.")
 
 
 def _needs(name: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import run_games_command
 from kenyon.cli.watched import watched
 from kenyon.clock import since
@@ -113,8 +114,8 @@ def run_command(
         )
         for name in benchmarks
     }
-    told = Console(stderr=True)
-    spoken = told if as_json else Console()
+    told = stderr()
+    spoken = told if as_json else stdout()
     found: dict[str, dict[str, Result]] = {}
     missing: list[Incomplete] = []
     for name, planned in plans.items():
@@ -152,7 +153,7 @@ def draw(name: str, results: dict[str, Result], path: Path, told: Console) -> No
             "--out."
         )
     figure = draw_results(results, path)
-    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    told.print(f"Drawn in {figure}.", soft_wrap=True)
 
 
 def _refuse(why: str, options: dict[str, Any]) -> None:
@@ -212,9 +213,9 @@ def tell_results(results: dict[str, Result], out: Path, saved: str, spoken: Cons
                 f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite. A lower learning "
                 f"rate may give them: {command_for_diverged(result, out)}"
             )
-            spoken.print(said, markup=False, soft_wrap=True)
+            spoken.print(said, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
-    spoken.print(f"Saved in {saved} (result.json {each}).", highlight=False, soft_wrap=True)
+    spoken.print(f"Saved in {saved} (result.json {each}).", soft_wrap=True)
 
 
 def _tell_unkept(asked: Plan, told: Console) -> None:
@@ -229,7 +230,6 @@ def _tell_unkept(asked: Plan, told: Console) -> None:
                 f"{point.label}: seed {', '.join(map(str, without))} was trained without --keep-every-task, and its "
                 "weights between tasks are not there. A new --out trains it again.",
                 style="yellow",
-                markup=False,
                 soft_wrap=True,
             )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.run import named_benchmark, named_methods, with_epochs
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
@@ -66,17 +67,17 @@ def search_command(
         out=out,
         fleet=fleet,
     )
-    told = Console(stderr=True)
+    told = stderr()
     with watched(told) as (progress, stopping):
         found = execute_search(search, progress=progress, stop=stopping)
-    _tell(found, told if as_json else Console())
+    _tell(found, told if as_json else stdout())
     if as_json:
         print(json.dumps(plain(search_json(found, time.monotonic() - started)), allow_nan=False))
     best = point_name(found.best)  # says so if nothing stayed finite
     figure = draw_search(found, found.folder / "figure.png")
-    told.print(f"Drawn in {figure}.", highlight=False, soft_wrap=True)
+    told.print(f"Drawn in {figure}.", soft_wrap=True)
     own = f" {benchmark}" if benchmark.endswith(".py") else ""
-    told.print(f"Best: {best}. kenyon run{own} --config {found.path} runs it.", highlight=False, soft_wrap=True)
+    told.print(f"Best: {best}. kenyon run{own} --config {found.path} runs it.", soft_wrap=True)
 
 
 def _tell(found: Found, spoken: Console) -> None:
@@ -87,12 +88,11 @@ def _tell(found: Found, spoken: Console) -> None:
         found.table(),
     )
     for line, style in zip(lines, ("bold", None, None), strict=True):
-        spoken.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+        spoken.print(line, style=style, soft_wrap=True)
     equal = sum(score.mean == found.scores[0].mean for score in found.scores) - 1
     if equal > 0:
         spoken.print(
             f"{equal} other point{'s score' if equal > 1 else ' scores'} as much as the best. More --folds may tell.",
-            highlight=False,
             soft_wrap=True,
         )
 

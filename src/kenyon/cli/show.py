@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from kenyon.cli.consoles import stdout
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
 from kenyon.experiments.mixed import File, labels
@@ -36,7 +37,7 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
             body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
         print(json.dumps(plain(body), allow_nan=False))
         return
-    console = Console()
+    console = stdout()
     for scores in played.values():
         console.print(scores_table(scores))
     for methods in results.values():
@@ -83,7 +84,7 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
 
 def _details(console: Console, result: Result) -> None:
     settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
-    console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()), highlight=False)
+    console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()))
     for fleet in result.fleets:
         versions = ", ".join(f"{k} {v}" for k, v in fleet.versions.items())
         beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
@@ -91,7 +92,6 @@ def _details(console: Console, result: Result) -> None:
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
             f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
-            highlight=False,
         )
     runs = result.complete_runs
     if not runs:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
 from kenyon.cli.run import draw, named_benchmark, tell_results
@@ -68,7 +69,7 @@ def sweep_command(
     for name in benchmarks:
         if not name.endswith(".py") and name not in ARENAS:
             named_benchmark(name)
-    started, told, space = time.perf_counter(), Console(stderr=True), open_space(out)
+    started, told, space = time.perf_counter(), stderr(), open_space(out)
     moment = "update" if benchmarks and all(name in ARENAS for name in benchmarks) else "epoch"
 
     def planned(slots: int) -> Sweep:
@@ -82,7 +83,7 @@ def sweep_command(
             fleet=fleet,
             keep="every" if keep_every else "last",
             deterministic=deterministic,
-            tell=lambda text: told.print(text, style="yellow", highlight=False),
+            tell=lambda text: told.print(text, style="yellow"),
         )
 
     if workers is None and ray is None:
@@ -108,7 +109,7 @@ def sweep_command(
 
 
 def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_json: bool, seconds: float) -> None:
-    spoken = told if as_json else Console()
+    spoken = told if as_json else stdout()
     folder = space.local if isinstance(space, Folder) else Path("results")  # where a command may write
     there = {name: results for name, results in found.items() if results}
     for name, results in there.items():
@@ -122,7 +123,7 @@ def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_j
             for name, results in there.items()
         ]
         print(json.dumps(plain(bodies), allow_nan=False))
-    quiet = told if isinstance(space, Folder) else Console(quiet=True)
+    quiet = told if isinstance(space, Folder) else stderr(quiet=True)
     for name, results in there.items():
         figure = space.local / name / "figure.png"
         if name in ARENAS:
@@ -139,7 +140,7 @@ def _devices(results: dict[str, Result]) -> str:
 
 def _show_status(space: Space, *, as_json: bool) -> None:
     """Once, or on a terminal until all has come to an end."""
-    watch, console = Watch(space), Console()
+    watch, console = Watch(space), stdout()
     status = watch.look()
     if as_json:
         print(json.dumps(plain(asdict(status)), allow_nan=False))
@@ -163,7 +164,7 @@ def _shown(space: Space, told: Console) -> Iterator[Callable[[], None]]:
             if last.seconds > LINE_EVERY:
                 last.start()
                 with contextlib.suppress(ResultsError):  # a store that does not answer for a moment
-                    told.print(standing_line(watch.look()), highlight=False, soft_wrap=True)
+                    told.print(standing_line(watch.look()), soft_wrap=True)
 
         yield line
         return
