@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kenyon.cli.show import load_results
-from kenyon.report.tables import best_points, results_tables
+from kenyon.report.tables import best_points, duration, results_tables, rough_duration
 from tests.report.made import made
 
 H200 = Path("benchmarks/h200")
@@ -39,6 +39,17 @@ def test_who_has_another_number_of_runs_is_told() -> None:
     assert "3 runs, mean" in text and "1 run: si." in text
 
 
+def test_times_of_points_take_little_room() -> None:
+    assert [rough_duration(s) for s in (41.44, 99.9, 100, 124, 5999)] == [
+        "41.4 s",
+        "99.9 s",
+        "1.7 min",
+        "2.1 min",
+        "100.0 min",
+    ]
+    assert rough_duration(7200) == duration(7200) == "2.0 h"
+
+
 def test_the_best_point_is_chosen_on_equal_seeds_only() -> None:
     def grid(*seeds: int) -> dict[str, str]:
         return best_points({f"ewc[a={v}]": made("ewc", point={"a": v}, seeds=v) for v in seeds})
@@ -58,4 +69,4 @@ def test_our_own_results_fit(benchmark: str) -> None:
     assert all("published" not in told(grid) for grid in grids)  # that is of the method as it is
     for name, r in results.items():
         if r.point:
-            assert name.partition("[")[2].removesuffix("]") in text
+            assert all(value in text for value in name.partition("[")[2].removesuffix("]").split(","))

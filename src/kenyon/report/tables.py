@@ -101,7 +101,7 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
     first, starred = next(iter(results.values())), set(best_points(results).values())
     columns = _measured(results)
     columns["runs"] = {name: str(len(r.complete_runs)) for name, r in results.items()}
-    columns["time"] = {name: duration(r.seconds) for name, r in results.items()}
+    columns["time"] = {name: rough_duration(r.seconds) for name, r in results.items()}
     table = _table(
         f"{first.benchmark}, {method}: {counted(len(results), 'point')} of a grid",
         " ".join([*(_meanings(columns) if explained else []), *([BEST] if starred else [])]),
@@ -201,3 +201,8 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def rough_duration(seconds: float) -> str:
+    """In few characters: 41.4 s, 2.1 min."""
+    return f"{seconds / 60:.1f} min" if 100 <= seconds < 6000 else duration(seconds)
