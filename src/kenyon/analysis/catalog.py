@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,7 +82,10 @@ def _measure_discrepancy(case: Case, settings: DiscrepancySettings) -> Values:
 
 
 def _measure_flatness(case: Case, settings: FlatnessSettings) -> Values:
-    return asdict(flatness(case.model, settings)) | {"scale": settings.scale}
+    """Along lines of filters' own lengths as well: which of two solutions is flatter can depend on it."""
+    by_filter = flatness(case.model, replace(settings, scale="filter", reach=0.0))
+    found = asdict(flatness(case.model, settings))
+    return found | {"scale": settings.scale, "filter_sharpness": by_filter.sharpness}
 
 
 def _measure_change(case: Case, settings: NoSettings) -> Values:
@@ -178,7 +181,7 @@ ANALYSES: dict[str, Analysis] = {
             drawn.flatness,
             drawn.flatness_compared,
             settings=FlatnessSettings(),
-            scalars=("loss", "sharpness", "worst"),
+            scalars=("loss", "sharpness", "worst", "filter_sharpness"),
         ),
         Analysis(
             "change",

@@ -51,7 +51,11 @@ def fig4abc(found: Found, place: Place) -> Figure:
 @reproduction("fig4def", "the loss around the solution, along random directions", "6 min", _three())
 def fig4def(found: Found, place: Place) -> Figure:
     title = "Flatness of the loss around the solution"
-    return _figure(found, place, "flatness", title, {"sharpness": "lies flatter (its loss rises less)"}, -1)
+    said = {
+        "sharpness": "lies flatter (its loss rises less)",
+        "filter_sharpness": "lies flatter, along directions as long as its own filters,",
+    }
+    return _figure(found, place, "flatness", title, said, -1)
 
 
 @reproduction("fig4ghi", "how far parameters moved, and the accuracy reached", "6 min", _three(every_task=True))
