@@ -131,6 +131,7 @@ def _lines(figure: Figure, view: View) -> None:
     if all(float(v).is_integer() for one in view["data"] for v in one["x"]):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     if len(shown) > 1:
+        axes.margins(y=0.15)  # room for the legend, which does not see bands
         axes.legend(frameon=False, fontsize=8)
 
 
