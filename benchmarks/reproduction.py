@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
@@ -18,34 +19,52 @@ from kenyon.reproduce.page import claims_page
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
-BENCHMARKS = ["r-cifar-100", "s-cifar-100"]
-# Where runs lie -> figures -> how many runs of a variant there are at least.
-FIGURES = {
-    "h200": {
-        **dict.fromkeys(("fig2c", "fig3d", "fig3e", "fig3f", "fig5", "table5", "s1", "s7"), 3),
-        "fig3b": 1,
-        "s2": 1,
-    },
-    "h200-fig4": {"fig4abc": 3, "fig4def": 3, "fig4ghi": 3},
-}
+TWO = ("r-cifar-100", "s-cifar-100")
+FAMILY = (*TWO, "r-cifar-10-100")
 
-MISSING = {"s1": "r-cifar-100"}  # where MAS with AF-2 has not been trained in its published form
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure: where its runs lie, how many there are at least of a variant, and on which benchmarks."""
+
+    name: str
+    runs: str = "h200"
+    seeds: int = 3
+    benchmarks: tuple[str, ...] = FAMILY
+
+
+FIGURES = (
+    Drawn("fig2c", benchmarks=TWO),
+    Drawn("fig2d", "h200-fig4", 1, TWO),
+    Drawn("fig3b", seeds=1),
+    Drawn("fig3d"),
+    Drawn("fig3e"),
+    Drawn("fig3f"),
+    *(Drawn(name, "h200-fig4", benchmarks=TWO) for name in ("fig4abc", "fig4def", "fig4ghi")),
+    Drawn("fig5", benchmarks=TWO),
+    Drawn("table5", benchmarks=TWO),
+    Drawn("s1", benchmarks=TWO),
+    *(Drawn(name, seeds=1) for name in ("s2", "s3")),
+    Drawn("s6"),
+    Drawn("s7", benchmarks=TWO),
+)
 
 
 def draw(data: Path, pictures: Path) -> None:
     for folder in (data, pictures):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for runs, figures in FIGURES.items():
+    for figure in FIGURES:
         with tempfile.TemporaryDirectory() as place:
-            out = shutil.copytree(HERE / runs, Path(place) / "results")
-            for name, seeds in figures.items():
-                has = {one.benchmark for one in REPRODUCTIONS[name].wanted(SCALES["paper"])}
-                only = [b for b in BENCHMARKS if b in has and MISSING.get(name) != b] or None
-                (written,) = reproduce(name, scale="paper", benchmarks=only, seeds=seeds, out=out, train=False)
-                for path in (written.data, written.table):
-                    shutil.copy(path, data)
-                shutil.copy(next(path for path in written.pictures if path.suffix == ".png"), pictures)
+            out = shutil.copytree(HERE / figure.runs, Path(place) / "results")
+            has = {one.benchmark for one in REPRODUCTIONS[figure.name].wanted(SCALES["paper"])}
+            only = [b for b in figure.benchmarks if b in has] or None
+            (written,) = reproduce(
+                figure.name, scale="paper", benchmarks=only, seeds=figure.seeds, out=out, train=False
+            )
+            for path in (written.data, written.table):
+                shutil.copy(path, data)
+            shutil.copy(next(path for path in written.pictures if path.suffix == ".png"), pictures)
 
 
 def rendered(text: str) -> str:
