@@ -7,17 +7,27 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.experiments.results import Result
+from kenyon.methods import METHODS
 from kenyon.report.figures import draw_results
 from kenyon.report.markdown import overview_markdown, results_markdown
+from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
-from kenyon.report.tables import duration
+from kenyon.report.tables import duration, pm
+from kenyon.rl.pictures import fig6
+from kenyon.rl.results import GameResult, measures
+from kenyon.rl.scores import reference
 
 HERE = Path(__file__).parent
-DOCS = ("index", "results", "scale", "speed")
-PAGES = (HERE.parent / "README.md", *(HERE.parent / "docs" / f"{page}.md" for page in DOCS))
+DOCS = HERE.parent / "docs"
+PAGES = (
+    HERE.parent / "README.md",
+    *(DOCS / f"{page}.md" for page in ("games", "index", "results", "scale", "speed")),
+)
 # Pictures of docs/pictures -> the folder of their results, and the methods that are shown.
 PICTURES = {
     "digits": ("cpu", ("finetune", "si", "mas", "ewc", "caf-ewc")),
@@ -117,7 +127,48 @@ def ray() -> str:
     )
 
 
+def small_games() -> str:
+    """What all games, new ones and old ones come to, a column a method."""
+    found = measures(scores("cpu-games", "rl-mini"))
+    rows = {"nar": "NAR: all games in the end", "np": "NP: each new game", "ns": "NS: what is left of it"}
+    lines = [f"| | {' | '.join(found)} |", "|---|" + "---:|" * len(found)]
+    for measure, said in rows.items():
+        values = {name: getattr(mine, measure) for name, mine in found.items()}
+        best = max(values, key=lambda name: values[name].mean)
+        cells = (f"**{pm(value)}**" if name == best else pm(value) for name, value in values.items())
+        lines.append(f"| {said} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def atari() -> str:
+    """Raw scores in the end and right after learning, beside random play; and what they come to."""
+    results, random = scores("h200-atari", "atari"), json.loads((HERE / "atari-random.json").read_text())["games"]
+    games = next(iter(results.values())).games
+    r = reference([run.matrix for run in results["finetune"].complete_runs], games)
+    lines = [f"| | random play | {' | '.join(results)} |", "|---|" + "---:|" * (1 + len(results))]
+    for place, game in enumerate(games):
+        score = "{:.1f}" if abs(random[game]["mean"]) < 10 else "{:,.0f}"
+        chance = " ± ".join(score.format(random[game][value]) for value in ("mean", "sem"))
+        pairs = [[one.mean for one in (m.final(place), m.learned(place)) if one] for m in results.values()]
+        cells = (f"{score.format(final)} ({score.format(learned)})" for final, learned in pairs)
+        lines.append(f"| {game} | {chance} | {' | '.join(cells)} |")
+    for left_out in ((), ("Boxing",)):
+        kept = [i for i, game in enumerate(games) if game not in left_out]
+        ends = (np.mean([run.matrix[-1] for run in m.complete_runs], axis=0) for m in results.values())
+        sums = (f"{float((end / r)[kept].sum()):.2f}" for end in ends)
+        lines.append(f"| NAR{''.join(f' without {game}' for game in left_out)} | | {' | '.join(sums)} |")
+    return "\n".join(lines)
+
+
+def scores(folder: str, suite: str) -> dict[str, GameResult]:
+    """In the order of `kenyon list methods`."""
+    there = (HERE / folder / suite / method / GameResult.FILE for method in METHODS)
+    return {path.parent.name: GameResult.load(path) for path in there if path.is_file()}
+
+
 BLOCKS = {
+    "small games": small_games,
+    "atari": atari,
     "demo": lambda: results("cpu"),
     "overview": overview,
     "measured": lambda: results("h200"),
@@ -141,9 +192,12 @@ def rendered(text: str) -> str:
 def draw() -> None:
     for name, (folder, shown) in PICTURES.items():
         found = methods(folder)[name]
-        picture = HERE.parent / "docs" / "pictures" / f"{name}.png"
+        picture = DOCS / "pictures" / f"{name}.png"
         draw_results({method: found[method] for method in shown}, picture)
         picture.with_suffix(".svg").unlink()  # pages show the other
+    results = scores("cpu-games", "rl-mini")
+    games = next(iter(results.values())).games
+    draw_views(fig6(measures(results), games), DOCS / "pictures" / "rl-mini.png", columns=2, suffixes=(".png",))
 
 
 if __name__ == "__main__":
