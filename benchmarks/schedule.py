@@ -1,7 +1,8 @@
 """A sweep of 10,000 runs on up to a thousand GPUs, simulated: `python benchmarks/schedule.py`.
 
-The experiment is planned by `kenyon sweep` itself for every number of workers, its fleets cost what fleets on an H200
-were measured to cost (`h200`, `bench-h200.json`), and workers start, take fleets, die and are replaced. Writes
+The experiment is planned by `kenyon sweep` itself for every number of workers, its fleets cost what fleets that were
+alone on an H200 were measured to cost (`ALONE`, `bench-h200.json`), and workers start, take fleets, die and are
+replaced. Writes
 `benchmarks/schedule.json` and `docs/pictures/schedule.png`; `benchmarks/update_readme.py` then makes the table of
 `docs/scale.md`.
 """
@@ -18,7 +19,6 @@ import numpy as np
 
 from kenyon.bench import BenchResult
 from kenyon.experiments.results import Result
-from kenyon.experiments.store import result_files
 from kenyon.report.saving import save_figure
 from kenyon.sweep import open_space, plan_sweep
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
@@ -33,6 +33,12 @@ seeds = 100
 lambda_sp = [1e3, 2e3, 5e3, 1e4, 1.5e4, 2e4, 2.5e4, 5e4, 7.5e4, 1e5]
 gamma = [0.001, 0.01, 0.02, 0.1]
 """
+ALONE = (
+    "h200/r-cifar-100/ewc",
+    "h200/r-cifar-100/caf-ewc",
+    "h200-af-current/r-cifar-10-100/ewc",
+    "h200-af-current/r-cifar-10-100/caf-ewc",
+)
 WORKERS = (1, 8, 64, 256, 1000)
 FLEET = 20  # runs together at most: `kenyon bench` has measured as many
 START = 30.0  # seconds before a worker's first fleet: imports, data, compiling
@@ -42,7 +48,7 @@ DRAWS = 40  # of what is not known of the costs
 
 def measured() -> list[Seen]:
     """Fleets of the H200, and of other sizes as the steps of `kenyon bench` say they would have taken."""
-    seen = [one for path in result_files(HERE / "h200") for one in seen_in(Result.load(path))]
+    seen = [one for folder in ALONE for one in seen_in(Result.load(HERE / folder / "result.json"))]
     bench = BenchResult.load(HERE / "bench-h200.json")
     for method in bench.methods:
         steps = {
