@@ -12,15 +12,17 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError, ResultsError
+from kenyon.experiments import keeping
 from kenyon.methods import METHODS
 from kenyon.rl.arenas import ARENAS, Arena
 from kenyon.rl.config import GamesConfig, configure_games, playable, settings
 from kenyon.rl.loop import Agents
 from kenyon.rl.policy import policy_of
 from kenyon.rl.results import GameResult
-from kenyon.rl.runner import execute_games, plan_games, play
+from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.train import Interrupted
 from tests.cli.conftest import Said
+from tests.rl.fleets import SHORT
 from tests.rl.toys import make
 
 Kenyon = Callable[..., Said]
@@ -75,6 +77,66 @@ def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
     assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
     assert not list((tmp_path / "cut").rglob("state-*"))
     assert stops == 3
+
+
+class Failing(Silent):
+    """Notes where fleets start; the display breaks down after some updates."""
+
+    def __init__(self, after: int = 1000) -> None:
+        self.left, self.starts = after, list[int]()
+
+    def fleet_starts(self, cells: Any, done: int, total: int) -> None:
+        self.starts.append(done)
+
+    def update_done(self, agents: Agents) -> None:
+        self.left -= 1
+        if not self.left:
+            raise RuntimeError("no more")
+
+
+@pytest.mark.parametrize("where", ["display", "next game"])
+@pytest.mark.filterwarnings("error")
+def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
+    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+    collect = Agents._collect
+
+    def broken(self: Agents, *rest: Any) -> None:
+        if self.position.phase == 1:
+            raise RuntimeError("no more")
+        collect(self, *rest)
+
+    with monkeypatch.context() as patch:
+        if where == "next game":
+            patch.setattr(Agents, "_collect", broken)
+            for name in ("COPY_EVERY", "COPY_REST"):
+                patch.setattr(keeping, name, 0.0)
+        with pytest.raises(RuntimeError, match="no more"):
+            execute_games(asked, progress=Failing(3 if where == "display" else 1000))
+    again = Failing()
+    found = execute_games(asked, progress=again)["ewc"]
+    assert again.starts == [3 if where == "display" else SHORT.updates]
+    assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
+
+
+def test_a_gradient_that_is_not_finite_ends_a_run(
+    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even in the last step, whose loss was finite: the weights that it leaves are not."""
+    gradients, left = Agents._gradients, SHORT.updates * SHORT.epochs * SHORT.minibatches
+
+    def spoiled(self: Agents, *rest: Any, **more: Any) -> None:
+        nonlocal left
+        gradients(self, *rest, **more)
+        left -= 1
+        if not left:
+            self.gradient[0, 0] = torch.inf
+
+    monkeypatch.setattr(Agents, "_gradients", spoiled)
+    result = play("toys", "finetune", [0, 1], games=["catch"], device="cpu", out=tmp_path)["finetune"]
+    assert result.runs[0].diverged == [0, SHORT.updates - 1] and result.runs[1].complete
 
 
 def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class Keeper:
     def _copy(self) -> None:
         tensors = self.trainer.tensors()
         self.copied = None  # half a copy is none
+        self.copy = {name: tensor for name, tensor in self.copy.items() if name in tensors}
         for name, tensor in tensors.items():
             if name not in self.copy:
                 self.copy[name] = torch.empty_like(tensor, device="cpu")

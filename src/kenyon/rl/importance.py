@@ -47,8 +47,8 @@ def own_anchors(method: Method, anchors: Anchors) -> bool:
     return anchors == "each"
 
 
-def clip_norms(gradient: Tensor, most: float) -> None:
-    """Scale every row of (R, P) that is longer than `most` down to it, in place.
+def clip_norms(gradient: Tensor, most: float) -> Tensor:
+    """Scale every row of (R, P) that is longer than `most` down to it, in place. Returns how long they were (R,).
 
     On a CPU row by row: how a large sum is shared among threads would otherwise depend on the number of runs.
     """
@@ -57,6 +57,7 @@ def clip_norms(gradient: Tensor, most: float) -> None:
     else:
         norms = torch.stack([torch.linalg.vector_norm(row) for row in gradient])
     gradient.mul_((most / (norms + 1e-6)).clamp(max=1).unsqueeze(1))
+    return norms
 
 
 def merged(

@@ -92,15 +92,20 @@ class Agents:
     # ------------------------------------------------------------------ the loop
 
     def run(self, watch: Watcher | None = None) -> Position:
-        """Learn from the present position to the end."""
+        """Learn from the present position to the end. Whatever ends it before leaves games open: they are part of the
+        state. `close` them then.
+        """
         # Beside a GPU, a CPU is left with small copies: threads that wait for the next would take the games' cores.
         with on_device(self.device), cpu_threads(1 if self.device.type == "cuda" else None):
-            try:
-                return self._run(watch)
-            finally:
-                self.venue.close()
+            self._run(watch)
+        self.close()
+        return self.position
 
-    def _run(self, watch: Watcher | None) -> Position:
+    def close(self) -> None:
+        """All games."""
+        self.venue.close()
+
+    def _run(self, watch: Watcher | None) -> None:
         at = self.position
         while at.phase < len(self.games) and self.live:
             started = time.perf_counter()
@@ -123,7 +128,6 @@ class Agents:
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.games):
                 raise Interrupted
-        return at
 
     @property
     def live(self) -> list[int]:
@@ -260,7 +264,7 @@ class Agents:
         self.finite.add(self.loss)
         for force in self.terms.forces(self.gradient):
             force.add_to(self.gradient, self.theta)
-        clip_norms(self.gradient, self.ppo.norm)
+        self.finite.add(0 * clip_norms(self.gradient, self.ppo.norm))  # weights fall with it, before any loss says so
         for hook in self.hooks:
             hook.before_update()
         self.optimiser.step(self.theta, self.gradient, self.rate, self.present, keep=False)

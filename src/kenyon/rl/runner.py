@@ -174,14 +174,17 @@ def train_games(
         with cpu_threads(1 if agents.net.small else None):
             agents.run(watch)
 
-    keeper.over(
-        trained,
-        each=lambda: progress.update_done(agents),
-        stop=stop,
-        ended=lambda: progress.fleet_ends(agents.position.seconds),
-        keep=lambda: _keep(agents, PointFolder(out, cells[0].point)),
-        interrupted=Interrupted,
-    )
+    try:
+        keeper.over(
+            trained,
+            each=lambda: progress.update_done(agents),
+            stop=stop,
+            ended=lambda: progress.fleet_ends(agents.position.seconds),
+            keep=lambda: _keep(agents, PointFolder(out, cells[0].point)),
+            interrupted=Interrupted,
+        )
+    finally:
+        agents.close()
 
 
 def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
