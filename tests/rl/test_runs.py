@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from kenyon.cli.show import load_scores
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import keeping
 from kenyon.methods import METHODS
@@ -18,7 +19,7 @@ from kenyon.rl.arenas import ARENAS, Arena
 from kenyon.rl.config import GamesConfig, configure_games, playable, settings
 from kenyon.rl.loop import Agents
 from kenyon.rl.policy import policy_of
-from kenyon.rl.results import GameResult
+from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.train import Interrupted
 from tests.cli.conftest import Said
@@ -310,3 +311,35 @@ def test_a_run_that_diverged_keeps_what_it_had(toys: Arena, tmp_path: Path, monk
     assert [run.seed for run in result.complete_runs] == [1]
     assert not (tmp_path / "toys/ewc/weights-0.safetensors").exists()
     assert result.to_json() == GameResult.load(tmp_path / "toys/ewc/scores.json").restricted([0, 1]).to_json()
+
+
+def test_scores_of_other_games_stand_apart(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+    """By their names, whatever their order; and what was learned otherwise has a label that says so."""
+    play("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
+    play("toys", "ewc", [0], games=["sort", "catch"], device="cpu", out=tmp_path)
+    play("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path / "longer", steps=160)
+    found = load_scores(tmp_path)
+    assert list(found) == ["toys (catch, sort)", "toys (sort, catch)"]
+    assert list(found["toys (catch, sort)"]) == ["finetune[steps=160]", "finetune[steps=128]"]
+    assert measures(found["toys (sort, catch)"]) == {}  # there is no fine-tuning in that order
+    said = kenyon("show", tmp_path)
+    assert said.code == 0 and "toys (catch, sort): 2 games" in " ".join(said.out.split())
+
+
+def test_scores_are_normalised_by_fine_tuning_that_learned_alike(toys: Arena, tmp_path: Path) -> None:
+    asked = {"games": ["catch", "sort"], "device": "cpu", "out": tmp_path}
+    results = play("toys", "finetune,ewc", [0], **asked, importance_rollouts=[1, 2], rate=[0.003, 0.004])
+    alone = {rate: {n: r for n, r in results.items() if f"rate={rate}" in n} for rate in (0.003, 0.004)}
+    found = measures(results)
+    assert set(found) == set(results)
+    for some in alone.values():
+        for name, mine in measures(some).items():
+            assert mine.nar and found[name].nar and mine.nar.runs == found[name].nar.runs
+
+
+def test_games_that_did_not_stay_finite_are_told(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+    said = kenyon("run", "toys", "--method", "ewc", "--seeds", "2", "--set", "rate=1e30", "--out", tmp_path / "a")
+    assert said.code == 1 and "No run stayed finite on toys" in said.err
+    assert "no numbers for seed 0, 1" in said.out and "--set rate=3.33e+29" in said.out
+    result = GameResult.load(tmp_path / "a/toys/ewc/scores.json")
+    assert result.fleets[0].steps_per_second * result.seconds < SHORT.samples * SHORT.updates

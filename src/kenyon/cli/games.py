@@ -18,17 +18,17 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
-from kenyon.experiments.missing import Incomplete
+from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import counted, duration, pm
 from kenyon.rl.arenas import find_arena
-from kenyon.rl.config import settings
+from kenyon.rl.config import GamesConfig, settings
 from kenyon.rl.pictures import fig6
 from kenyon.rl.policy import policy_of
-from kenyon.rl.results import GameResult, measures
+from kenyon.rl.results import GameResult, measures, unmeasured
 from kenyon.rl.runner import execute_games, plan_games
 from kenyon.rl.scores import Measured
 from kenyon.rl.watching import SECONDS, watch
@@ -84,7 +84,7 @@ def run_games_command(
             results = execute_games(planned, progress=progress, stop=stopping)
         except Incomplete as incomplete:  # told in the end, after what there is
             results, missing = incomplete.results, incomplete
-    tell_scores(results, str(out / suite), told if as_json else stdout())
+    tell_scores(results, out, str(out / suite), told if as_json else stdout())
     draw_scores(results, out / suite / "figure.png", told)
     if as_json and results:
         print(json.dumps(plain(scores_json(results)), allow_nan=False))
@@ -92,23 +92,29 @@ def run_games_command(
         raise missing
 
 
-def tell_scores(results: Mapping[str, GameResult], saved: str, spoken: Console) -> None:
-    """A table, and where the scores are saved."""
-    if results:
-        spoken.print(scores_table(results))
-        each = "a method and point" if any(result.point for result in results.values()) else "a method"
-        spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", soft_wrap=True)
+def tell_scores(results: Mapping[str, GameResult], out: Path, saved: str, spoken: Console) -> None:
+    """A table, what did not stay finite with a command that may, and where the scores are saved."""
+    if not results:
+        return
+    spoken.print(scores_table(results))
+    for name, result in results.items():
+        if said := told_of_diverged(name, result, GamesConfig.from_dict(result.config), out):
+            spoken.print(said, soft_wrap=True)
+    each = "a method and point" if any(result.point for result in results.values()) else "a method"
+    spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", soft_wrap=True)
 
 
 def draw_scores(results: Mapping[str, GameResult], path: Path, told: Console) -> None:
     """The picture of a suite's scores, where fine-tuning is among them."""
+    if results and not any(result.complete_runs for result in results.values()):
+        raise none_finite(next(iter(results.values())).benchmark)
     if found := measures(results):
         views = fig6(found, next(iter(results.values())).games)
         draw_views(views, path, columns=4, suffixes=(".png", ".svg"))
         told.print(f"Drawn in {path}.", soft_wrap=True)
 
 
-def scores_table(results: Mapping[str, GameResult]) -> Group:
+def scores_table(results: Mapping[str, GameResult], suite: str | None = None) -> Group:
     """A column a method or point, a row a game: the raw score in the end, and when the game had just been learned.
     Columns that have no room beside the others follow below.
     """
@@ -116,12 +122,12 @@ def scores_table(results: Mapping[str, GameResult]) -> Group:
     parts = -(-len(labels) // ABREAST)
     ends = [len(labels) * part // parts for part in range(parts + 1)]
     tables = [_columns({label: results[label] for label in labels[a:b]}, found) for a, b in pairwise(ends)]
-    tables[0].title = f"{first.benchmark}: {counted(len(first.games), 'game')}, {counted(len(first.runs), 'run')}"
-    normalised = " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
-    tables[-1].caption = (
-        "Mean raw score of an episode in the end; in brackets, when the game had just been learned."
-        + (normalised if found else "")
-    )
+    counts = f"{counted(len(first.games), 'game')}, {counted(len(first.runs), 'run')}"
+    tables[0].title = f"{suite or first.benchmark}: {counts}"
+    said = ["Mean raw score of an episode in the end; in brackets, when the game had just been learned."]
+    if found:
+        said.append("NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning.")
+    tables[-1].caption = " ".join([*said, *unmeasured(results)])
     return Group(*tables)
 
 

@@ -14,10 +14,11 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import run_games_command
 from kenyon.cli.watched import watched
 from kenyon.clock import since
-from kenyon.errors import ConfigError, ResultsError, unknown
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
+from kenyon.experiments.config import Config
 from kenyon.experiments.config_file import asked, read_config
-from kenyon.experiments.missing import Incomplete, command_for_diverged
+from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method, load_method_file
@@ -148,10 +149,7 @@ def draw(name: str, results: dict[str, Result], path: Path, told: Console) -> No
     if not results:
         return
     if not any(result.complete_runs for result in results.values()):
-        raise ResultsError(
-            f"No run stayed finite on {name}. Lower the learning rate (--set rate=...) or the strengths, in a new "
-            "--out."
-        )
+        raise none_finite(name)
     figure = draw_results(results, path)
     told.print(f"Drawn in {figure}.", soft_wrap=True)
 
@@ -207,12 +205,7 @@ def tell_results(results: dict[str, Result], out: Path, saved: str, spoken: Cons
         spoken.print(table)
         spoken.print()
     for name, result in results.items():
-        fallen = [str(run.seed) for run in result.runs if not run.complete]
-        if fallen:
-            said = (
-                f"{name}: no numbers for seed {', '.join(fallen)}, whose loss did not stay finite. A lower learning "
-                f"rate may give them: {command_for_diverged(result, out)}"
-            )
+        if said := told_of_diverged(name, result, Config.from_dict(result.config), out):
             spoken.print(said, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {saved} (result.json {each}).", soft_wrap=True)

@@ -38,8 +38,8 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
         print(json.dumps(plain(body), allow_nan=False))
         return
     console = stdout()
-    for scores in played.values():
-        console.print(scores_table(scores))
+    for title, scores in played.items():
+        console.print(scores_table(scores, title))
     for methods in results.values():
         # The reference for FWT has no average accuracy worth showing, unless it is all there is.
         shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
@@ -51,12 +51,20 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
 
 
 def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
-    """All scores of games at or below a path: suite -> method -> result."""
-    files = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
-    found: dict[str, dict[str, GameResult]] = {}
-    for result in map(GameResult.load, files):
-        found.setdefault(result.benchmark, {})[result.label] = result
-    return found
+    """All scores of games at or below a path: suite -> label -> result. Where other games were learned, or in another
+    order, they stand apart; labels tell apart what was made under different settings.
+    """
+    paths = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
+    groups: dict[str, dict[str, list[File[GameResult]]]] = {}  # suite -> games -> files
+    for file in (File(name.as_posix(), GameResult.load(name), name) for name in paths):
+        groups.setdefault(file.result.benchmark, {}).setdefault(", ".join(file.result.games), []).append(file)
+    return {
+        suite if len(some) == 1 else f"{suite} ({games})": {
+            label: file.result for file, label in labels(files, apart=True)
+        }
+        for suite, some in groups.items()
+        for games, files in some.items()
+    }
 
 
 def _has_images(path: Path) -> bool:
@@ -70,7 +78,7 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
     files = [File(name.as_posix(), Result.load(name), name) for name in result_files(path)]
     files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
     # Runs that settings were chosen by are no results of a benchmark: shown only where there is nothing else.
-    groups: dict[str, list[File]] = {}
+    groups: dict[str, list[File[Result]]] = {}
     for file in [f for f in files if "search" not in f.result.config] or files:
         chosen_by = file.result.config.get("search")
         title = file.result.benchmark + (f" ({chosen_by['name']} search)" if chosen_by else "")

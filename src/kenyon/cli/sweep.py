@@ -114,7 +114,7 @@ def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_j
     there = {name: results for name, results in found.items() if results}
     for name, results in there.items():
         if name in ARENAS:
-            tell_scores(results, f"{space.address}/{name}", spoken)
+            tell_scores(results, folder, f"{space.address}/{name}", spoken)
         else:
             tell_results(results, folder, f"{space.address}/{name}", spoken)
     if as_json:

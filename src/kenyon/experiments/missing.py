@@ -8,11 +8,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from kenyon.errors import DeviceMemoryError
+from kenyon.errors import DeviceMemoryError, ResultsError
 from kenyon.experiments.command import command_of
-from kenyon.experiments.config import Config
+from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyCell
-from kenyon.experiments.results import Result
+from kenyon.experiments.kept import Kept
 
 SHOWN = 5  # commands; a grid may have thousands
 
@@ -40,16 +40,27 @@ def commands_for(cells: Sequence[AnyCell], out: Path | str) -> list[str]:
     return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"  and {len(lines) - SHOWN} more points"]
 
 
-def command_for_diverged(result: Result, out: Path) -> str | None:
-    """A command that may give the numbers of runs whose loss did not stay finite: a third of the learning rate.
+def told_of_diverged(name: str, result: Kept[Any, Any], config: Any, out: Path) -> str | None:
+    """Which runs have no numbers, for their loss did not stay finite, and a command that may give them: with a third
+    of the learning rate, for the same settings would end the same way, in a new folder. None where all are complete.
 
-    The same settings would end the same way. Its folder is a new one. None where every run is complete.
+    `config`: of images or of games.
     """
     seeds = [run.seed for run in result.runs if not run.complete]
     if not seeds:
         return None
-    config = Config.from_dict(result.config)
     rate = float(f"{config.training.rate / 3:.3g}")
-    slower = replace(config, training=replace(config.training, rate=rate))
+    slower: Configured = replace(config, training=replace(config.training, rate=rate))
     varied = {name: value for name, value in result.point.items() if name != "rate"}
-    return command_of(slower, seeds, f"{out}-rate-{rate:g}", varied=varied)
+    command = command_of(slower, seeds, f"{out}-rate-{rate:g}", varied=varied)
+    return (
+        f"{name}: no numbers for seed {', '.join(map(str, seeds))}, whose loss did not stay finite. A lower learning "
+        f"rate may give them: {command}"
+    )
+
+
+def none_finite(benchmark: str) -> ResultsError:
+    return ResultsError(
+        f"No run stayed finite on {benchmark}. Lower the learning rate (--set rate=...) or the strengths, in a new "
+        "--out."
+    )

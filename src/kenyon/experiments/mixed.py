@@ -10,25 +10,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import point_label, value_text
-from kenyon.experiments.results import Result
 from kenyon.experiments.store import settled
 
 Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
 TOLD = 6  # differences named in the error; the rest are counted
 
 
+K = TypeVar("K", bound=Kept[Any, Any])
+
+
 @dataclass(frozen=True)
-class File:
+class File(Generic[K]):
     name: str  # as the reader knows it
-    result: Result
+    result: K
     path: Path
 
 
-def labels(files: Sequence[File], *, apart: bool) -> Iterator[tuple[File, str]]:
+def labels(files: Sequence[File[K]], *, apart: bool) -> Iterator[tuple[File[K], str]]:
     """Every file with a label that is unique in its benchmark, by benchmark and method."""
     ordered = sorted(files, key=lambda f: (f.result.benchmark, f.result.method, f.name))
     for benchmark, some in groupby(ordered, key=lambda f: f.result.benchmark):
@@ -48,13 +51,13 @@ def labels(files: Sequence[File], *, apart: bool) -> Iterator[tuple[File, str]]:
                 yield file, _label(file, names, folders.get(file.name))
 
 
-def _varied(files: Sequence[File]) -> set[str]:
+def _varied(files: Sequence[File[K]]) -> set[str]:
     """Last parts of the names of the settings that the grid of a method varies. With learners comes their width."""
     names = {name for f in files for name in f.result.point}
     return names | {"width"} if "learners" in names else names
 
 
-def _different(files: Sequence[File], varied: set[str]) -> Differences:
+def _different(files: Sequence[File[K]], varied: set[str]) -> Differences:
     """The settings in which files differ, each with [(value, files that have it)]."""
     settings = [(settled(f.result.config), f.name) for f in files]
     names = sorted({name for values, _ in settings for name in values} - {"method", "benchmark"})
@@ -74,15 +77,15 @@ def _text(settings: dict[str, Any], name: str) -> str:
     return value_text(settings[name]) if name in settings else "not set"
 
 
-def _twice(files: Sequence[File], differences: dict[str, Any]) -> list[list[File]]:
+def _twice(files: Sequence[File[K]], differences: dict[str, Any]) -> list[list[File[K]]]:
     """Files that would have the same label even apart."""
-    found: dict[str, list[File]] = {}
+    found: dict[str, list[File[K]]] = {}
     for file in files:
         found.setdefault(_label(file, differences, None), []).append(file)
     return [same for same in found.values() if len(same) > 1]
 
 
-def _folders(files: Sequence[File]) -> list[str]:
+def _folders(files: Sequence[File[K]]) -> list[str]:
     """Of each file, the part of its folders in which it differs from the others."""
     parts = [PurePosixPath(f.name).parts for f in files]
     width = max(map(len, parts))
@@ -91,7 +94,7 @@ def _folders(files: Sequence[File]) -> list[str]:
     return ["/".join(p[i] for i in places if p[i]) for p in padded]
 
 
-def _label(file: File, differences: dict[str, Any], folder: str | None) -> str:
+def _label(file: File[K], differences: dict[str, Any], folder: str | None) -> str:
     values = settled(file.result.config)
     shown = dict(file.result.point)
     for name in differences:
@@ -106,7 +109,7 @@ def _refusal(
     benchmark: str,
     common: Differences,
     own: dict[str, Differences],
-    twice: list[list[File]],
+    twice: list[list[File[K]]],
 ) -> ResultsError:
     told = [_told("", name, values) for name, values in common.items()]
     told += [

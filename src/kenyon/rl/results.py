@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from kenyon.metrics import Array, Summary
 from kenyon.rl.scores import Measured, measured, reference
 
 FORMATS = Formats("result of games", 1)
+FINE_TUNING = "finetune"  # what scores are normalised by
+HOLDING = ("importance_rollouts", "importance_steps", "anchors", "penalties_from")
 
 
 @dataclass(frozen=True)
@@ -114,19 +117,42 @@ class GameResult(Kept[GameRun, GameOrigin]):
 
 
 def measures(results: Mapping[str, GameResult]) -> dict[str, Measured]:
-    """NAR, NP and NS of every method, normalised by fine-tuning; nothing where that is not among them."""
-    tuned = results.get("finetune")
-    if tuned is None or not tuned.complete_runs:
-        return {}
-    try:
-        best = reference([run.matrix for run in tuned.complete_runs], tuned.games)
-    except ResultsError:  # it never scored in some game
-        return {}
-    return {
-        name: measured([run.matrix for run in result.complete_runs], best)
-        for name, result in results.items()
-        if result.complete_runs and result.games == tuned.games
-    }
+    """NAR, NP and NS of every method and point, normalised by fine-tuning on the same games in the same way; nothing
+    of those where that is not among them.
+    """
+    found = {}
+    for name, result in results.items():
+        tuned = _fine_tuning(result, results)
+        if tuned is not None and result.complete_runs:
+            with suppress(ResultsError):  # it never scored in some game: `unmeasured` tells
+                best = reference([run.matrix for run in tuned.complete_runs], tuned.games)
+                found[name] = measured([run.matrix for run in result.complete_runs], best)
+    return found
+
+
+def unmeasured(results: Mapping[str, GameResult]) -> list[str]:
+    """Why there is no NAR, NP and NS where fine-tuning is there."""
+    told = []
+    for result in results.values():
+        if result.method == FINE_TUNING and result.complete_runs:
+            try:
+                reference([run.matrix for run in result.complete_runs], result.games)
+            except ResultsError as error:
+                told.append(str(error))
+    return list(dict.fromkeys(told))
+
+
+def _fine_tuning(result: GameResult, results: Mapping[str, GameResult]) -> GameResult | None:
+    for other in results.values():
+        if other.method == FINE_TUNING and other.complete_runs and _played(other) == _played(result):
+            return other
+    return None
+
+
+def _played(result: GameResult) -> tuple[Any, ...]:
+    """The games and how they were learned, but for what only methods that hold weights have to do with."""
+    training = {n: v for n, v in result.config["training"].items() if n not in HOLDING}
+    return result.games, training
 
 
 def _restored(rows: list[list[float | None]]) -> list[list[float]]:

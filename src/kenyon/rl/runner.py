@@ -197,7 +197,9 @@ def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
             data = to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
             write_atomically(folder.weights_path(run.seed), data)
     ppo, seconds = agents.ppo, agents.position.seconds
-    steps = len(agents.seeds) * ppo.updates * ppo.samples * len(agents.games)
+    whole = [len(agents.games), 0]
+    made = sum(game * ppo.updates + update for game, update in (at or whole for at in agents.position.diverged))
+    steps = made * ppo.samples
     origin = asdict(origin_here(agents.seeds, seconds, agents.net))
     folder.add(
         GameResult(
