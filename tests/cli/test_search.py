@@ -57,6 +57,14 @@ def test_a_search_is_told_drawn_written_and_run(kenyon: Callable[..., Said], tmp
     shown = kenyon("show", folder)
     assert shown.code == 0 and "lambda_sp=1000000" in shown.out
 
+    # What was searched is in no report beside what was run, and has no weights to look at.
+    page = tmp_path / "report.html"
+    assert kenyon("report", tmp_path, "--out", page).code == 0
+    assert "1 result " in page.read_text() or "1 result," in page.read_text()
+    analysed = kenyon("analyse", tmp_path, "--what", "change,diversity", "--json")
+    assert list(json.loads(analysed.out.splitlines()[-1])["digits"]) == ["caf-ewc"], analysed.err
+    assert "is of a search, which keeps no weights" in kenyon("analyse", folder, "--what", "change").err
+
 
 def test_options_win_over_the_file(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"

@@ -54,6 +54,10 @@ class Saved:
         path = weights_path(self.folder, seed, after)
         if path.is_file():
             return path
+        if "search" in self.result.config:
+            raise ResultsError(
+                f"{self.folder} is of a search, which keeps no weights. Run what it chose, and look there."
+            )
         seeds = [run.seed for run in self.result.runs]
         option = () if after is None else ("--keep-every-task",)
         command = command_of(self.config, seeds, "NEW-FOLDER", *option)

@@ -18,9 +18,9 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.run import named_methods
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
+from kenyon.experiments.mixed import reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import result_files
 from kenyon.methods import find_method
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
@@ -124,12 +124,11 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     """Results at or below a path with their folders: benchmark -> label -> (folder, result)."""
     if benchmark is not None and is_user_file(benchmark):
         benchmark = load_benchmark_file(Path(benchmark))
-    files = result_files(path)
+    files = reported(path)
     wanted = None if methods is None else named_methods(methods)
     found: dict[str, dict[str, tuple[Path, Result]]] = {}
     labels: set[str] = set()
-    loaded = sorted(((file, Result.load(file)) for file in files), key=lambda pair: place(pair[1].method))
-    for file, result in loaded:
+    for file, result in sorted(files, key=lambda pair: place(pair[1].method)):
         labels |= {result.method, result.label}
         # The reference for FWT begins every task anew: only who asks for it wants to know more of it.
         named = result.method != REFERENCE if wanted is None else {result.method, result.label} & set(wanted)

@@ -12,10 +12,10 @@ from rich.table import Table
 from kenyon.cli.consoles import stdout
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
-from kenyon.experiments.mixed import File, labels
+from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import files_below, result_files
+from kenyon.experiments.store import files_below
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
@@ -75,11 +75,10 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
     """All results at or below a path: benchmark -> label -> result, points in the order of their values. Labels tell
     apart what was made under different settings.
     """
-    files = [File(name.as_posix(), Result.load(name), name) for name in result_files(path)]
+    files = [File(name.as_posix(), result, name) for name, result in reported(path)]
     files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
-    # Runs that settings were chosen by are no results of a benchmark: shown only where there is nothing else.
     groups: dict[str, list[File[Result]]] = {}
-    for file in [f for f in files if "search" not in f.result.config] or files:
+    for file in files:
         chosen_by = file.result.config.get("search")
         title = file.result.benchmark + (f" ({chosen_by['name']} search)" if chosen_by else "")
         groups.setdefault(title, []).append(file)

@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import point_label, value_text
-from kenyon.experiments.store import settled
+from kenyon.experiments.results import Result
+from kenyon.experiments.store import result_files, settled
 
 Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
 TOLD = 6  # differences named in the error; the rest are counted
@@ -29,6 +30,14 @@ class File(Generic[K]):
     name: str  # as the reader knows it
     result: K
     path: Path
+
+
+def reported(path: Path) -> list[tuple[Path, Result]]:
+    """The results at or below a path, of which there is at least one. Runs that settings were chosen by are none of a
+    benchmark: they are here only where there is nothing else.
+    """
+    found = [(file, Result.load(file)) for file in result_files(path)]
+    return [(file, result) for file, result in found if "search" not in result.config] or found
 
 
 def labels(files: Sequence[File[K]], *, apart: bool) -> Iterator[tuple[File[K], str]]:

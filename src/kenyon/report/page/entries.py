@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kenyon.experiments.mixed import File, labels
+from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import result_files
 from kenyon.metrics import Summary
 from kenyon.report.markdown import ORDER
 from kenyon.report.tables import REFERENCES, point_text
@@ -82,8 +81,7 @@ class Group:
 def collect(path: Path, *, apart: bool = False) -> list[Group]:
     """All results at or below a path, labelled. Refuses what does not belong in one table."""
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
-    found_files = [(name.absolute().relative_to(top).as_posix(), name) for name in result_files(path)]
-    files = [File(shown, Result.load(name), name) for shown, name in found_files]
+    files = [File(name.absolute().relative_to(top).as_posix(), result, name) for name, result in reported(path)]
     found: dict[str, list[Entry]] = {}
     for file, label in labels(files, apart=apart):
         found.setdefault(file.result.benchmark, []).append(Entry(label, file.result, file.name, file.path.parent))
