@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_published, mas
+from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_large, fisher_published, mas
 from kenyon.methods import Method
 from kenyon.nets import digits_mlp
-from kenyon.penalties import StabilityProtection
+from kenyon.penalties import ActiveForgetting1, StabilityProtection
+from kenyon.predictions import Confidence
 from kenyon.random import Purpose, random_bytes
 from kenyon.streams import Stream
 from kenyon.tracked import si
@@ -82,6 +83,31 @@ def test_without_dropout(name: str, K: int) -> None:
     trainer, ours = measured(MAKE[name](), STREAMS, K, plain_mlp(WIDTH))
     for run, stream in enumerate(STREAMS):
         assert_close(ours[run], by_hand(name, hand, trainer.theta[run].double(), stream))
+
+
+@pytest.mark.parametrize("strengths", [0.7, (0.7, 0.0, 2.0)])
+def test_the_fisher_information_of_large_images_has_the_penalties_too(strengths: float | tuple[float, ...]) -> None:
+    """64^2 / N times the squared gradient of cross-entropy - lambda_cpr H + lambda_af / 2 |theta|^2."""
+    hand, af = Hand(DigitsLearner(WIDTH), 1, (2, 2)), 0.03
+    cpr = strengths if isinstance(strengths, float) else torch.tensor(strengths)
+    method = Method(
+        fisher_large(), (StabilityProtection(1.0), ActiveForgetting1(af), Confidence(cpr)), from_first=True
+    )
+    trainer = make_trainer(method, STREAMS, Training(epochs=1, batch=16), backbone=plain_mlp(WIDTH), learners=1)
+    trainer._enter_phase()
+    trainer.measure(fisher_large(), trainer.theta, Purpose.IMPORTANCE)
+    for run, stream in enumerate(STREAMS):
+        split, row = stream.tasks[0].train, trainer.theta[run].double()
+        x, y, N = normalised(split, stream), split.labels, len(split)
+        expected = torch.zeros(hand.protected, dtype=torch.float64)
+        for some in (slice(start, start + 20) for start in range(0, N, 20)):
+            leaf = row.clone().requires_grad_()
+            log_p = hand.logits(leaf, x[some], 0, None)[0].log_softmax(1)
+            entropy = -(log_p.exp() * log_p).sum(1).mean()
+            each = cpr if isinstance(cpr, float) else float(cpr[run])
+            loss = F.nll_loss(log_p, y[some]) - each * entropy + af / 2 * (leaf**2).sum()
+            expected += 64**2 / N * torch.autograd.grad(loss, leaf)[0][: hand.protected] ** 2
+        assert_close(trainer.estimate[run].double(), expected)
 
 
 @pytest.mark.parametrize("name", ["fisher_published", "mas"])

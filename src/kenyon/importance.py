@@ -4,7 +4,7 @@ Gradient importances are measured once, on the training data of the finished tas
 
     name              batch  gradient of                      per batch       scale   dropout
     fisher_published     20  mean cross-entropy of the batch  square          20/N    on
-    fisher_large         20  the same and AF-1                square          64^2/N  on
+    fisher_large         20  the same, CPR and AF-1           square          64^2/N  on
     fisher_core50        32  mean cross-entropy of the batch  square          32/N    off
     fisher_exact          1  cross-entropy of the sample      square          1/N     off
     mas                  20  sum of the logits' L2 norms      absolute value  1/N     on
@@ -62,7 +62,7 @@ class GradientImportance:
     numerator: float
     dropout: bool
     accumulate: Merge
-    penalised: bool = False  # the gradient is that of the objective and of the penalties on weights
+    penalised: bool = False  # the gradient is that of the objective with the penalties, but for AF-S
 
     def __post_init__(self) -> None:
         check_merge(self.accumulate)
@@ -77,7 +77,9 @@ def fisher_published(accumulate: Merge = "average") -> GradientImportance:
 
 
 def fisher_large(accumulate: Merge = "average") -> GradientImportance:
-    """As published for large images: the gradient of the whole loss, and 64 g_b^2 over the number of 64-batches."""
+    """As published for large images: the gradient of the whole loss without AF-S, and 64 g_b^2 over the number of
+    64-batches.
+    """
     return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
 
 

@@ -34,7 +34,7 @@ from kenyon.train.state import Position
 STACKED = 80  # runs that fill a GPU with batches of 20
 
 # (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
-PredictionLoss = Callable[[Runs, Tensor, Outputs, Tensor], Tensor]
+PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
 
 class Engine:
@@ -198,15 +198,21 @@ class Engine:
         purpose: Purpose,
         *,
         push: Callable[[Tensor], None] | None = None,
+        penalties: PredictionLoss | None = None,
     ) -> None:
-        """Importance of `theta` for the phase's training data, into `estimate`. `push` adds the gradient of penalties
-        on weights to a gradient (R, P), for an importance that includes it.
+        """Importance of `theta` for the phase's training data, into `estimate`.
+
+        For an importance that includes them, `push` adds the gradient of penalties on weights to a gradient (R, P),
+        and `penalties` are those on predictions.
         """
         loader, size = self.small_loaders[importance.batch], self.net.layout.protected
-        push = push if importance.penalised else None
+        push, penalties = (push, penalties) if importance.penalised else (None, None)
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-            return importance.objective(out.logits, batch.labels, batch.valid)
+            found = importance.objective(out.logits, batch.labels, batch.valid)
+            if penalties is not None:
+                found = found + penalties(run, row, out, batch.valid / batch.valid.sum(-1, keepdim=True).clamp(min=1))
+            return found
 
         def several_batches() -> None:
             noise = self.noise if importance.dropout else None

@@ -332,7 +332,7 @@ class Trainer:
                 force.add_to(gradient, theta)
 
         if theta is self.theta:
-            self.engine.measure(importance, theta, purpose, push=push)
+            self.engine.measure(importance, theta, purpose, push=push, penalties=self.objective.validated)
         else:  # another network has no penalties
             self.engine.measure(importance, theta, purpose)
 

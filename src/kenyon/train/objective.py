@@ -13,7 +13,7 @@ from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.train.device import Runs
-from kenyon.train.engine import Engine
+from kenyon.train.engine import Engine, PredictionLoss
 from kenyon.train.fleet import Batch
 from kenyon.train.terms import Terms
 
@@ -38,11 +38,16 @@ class Objective(Terms):
         penalties = self.method.prediction_penalties
         return loss + self.said(penalties, run, row, out, batch.weight) if penalties else loss
 
+    @property
+    def validated(self) -> PredictionLoss | None:
+        """The penalties on predictions that count in the validation loss; none of them looks at learners' own."""
+        counting = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
+        return partial(self.said, counting) if counting else None
+
     @torch.no_grad()
     def held_out(self, into: Tensor) -> None:
         """The loss on validation data (R,), with the penalties that count in it."""
         into.zero_()
-        said = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
-        self.engine.held_out_loss(self.theta, into, partial(self.said, said) if said else None)
+        self.engine.held_out_loss(self.theta, into, self.validated)
         for value in self.values():
             into.add_(value)

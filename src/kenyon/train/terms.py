@@ -64,11 +64,20 @@ class Terms:
             learned={name: views[name] for name in self.net.learned},
             first_task=self.first_task,
         )
-        values = [strength_of(penalty.strength, run) * penalty.value(seen) for penalty in penalties]
-        return sum(values[1:], values[0])
+        values = [penalty.value(seen) for penalty in penalties]
+        strengths = [strength_of(penalty.strength, run) for penalty in penalties]
+        terms = [_repeated(strength, value) * value for strength, value in zip(strengths, values, strict=True)]
+        return sum(terms[1:], terms[0])
 
     def _weights(self) -> Weights:
         """What penalties on weights look at."""
         of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
         expanded = of_hooks.get("expanded"), of_hooks.get("expanded_importance")
         return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, *expanded)
+
+
+def _repeated(strength: float | Tensor, value: Tensor) -> float | Tensor:
+    """For every row, also where several batches of each run lie side by side."""
+    if not isinstance(strength, Tensor) or strength.shape == value.shape:
+        return strength
+    return strength.repeat_interleave(len(value) // len(strength))
