@@ -10,7 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.importance import GradientImportance, accumulated, fisher_exact, fisher_large, fisher_published, mas
+from kenyon.importance import (
+    GradientImportance,
+    accumulated,
+    fisher_exact,
+    fisher_large,
+    fisher_published,
+    mas,
+    mas_core50,
+)
 from kenyon.methods import Method
 from kenyon.nets import digits_mlp
 from kenyon.penalties import ActiveForgetting1, StabilityProtection
@@ -83,6 +91,18 @@ def test_without_dropout(name: str, K: int) -> None:
     trainer, ours = measured(MAKE[name](), STREAMS, K, plain_mlp(WIDTH))
     for run, stream in enumerate(STREAMS):
         assert_close(ours[run], by_hand(name, hand, trainer.theta[run].double(), stream))
+
+
+def test_mas_of_core50_squares() -> None:
+    """32 |g_b|^2 / N with batches of 32, g_b the gradient of the summed norms of the logits, without dropout."""
+    hand = Hand(DigitsLearner(WIDTH), 1, (2, 2))
+    trainer, ours = measured(mas_core50(), STREAMS, 1, digits_mlp(WIDTH))
+    for run, stream in enumerate(STREAMS):
+        split, row = stream.tasks[0].train, trainer.theta[run].double()
+        x, y, N = normalised(split, stream), split.labels, len(split)
+        batches = [slice(start, start + 32) for start in range(0, N, 32)]
+        expected = sum(32 * gradient(hand, row, "norms", x[b], y[b], None) ** 2 / N for b in batches)
+        assert_close(ours[run], torch.as_tensor(expected))
 
 
 @pytest.mark.parametrize("strengths", [0.7, (0.7, 0.0, 2.0)])

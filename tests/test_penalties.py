@@ -165,6 +165,27 @@ def test_af1_adaptive(lam: float | Tensor) -> None:
     assert hand.cut(gradient[2])["af1"].all()
 
 
+@pytest.mark.parametrize("lam", STRENGTHS)
+def test_af1_as_the_paper_has_it(lam: float | Tensor) -> None:
+    """sum_i K alpha_i lambda/2 ||theta_i||^2, alpha = softmax(a): one number a learner, no heads."""
+    shapes = {"af1": (1, K)}
+    net, hand, theta = make(learned=shapes)
+
+    def expected(row: Tensor, run: int) -> Tensor:
+        p = hand.cut(row)
+        a, total = p["af1"][0], 0.0 * row[0]
+        for i in range(K):
+            alpha = torch.exp(a[i]) / sum(torch.exp(a[j]) for j in range(K))
+            total = total + K * alpha * sum(sum_of_squares(p[name][i]) for name in hand.tensors)
+        return strength(lam, run) / 2 * total
+
+    penalty = ActiveForgetting1(lam, adaptive=True, heads="none", of_learners=True)
+    assert penalty.learned(net) == shapes
+    gradient = compare(theta, lambda t: penalty.value(weights(net, t)), expected)
+    torch.testing.assert_close(pushed(penalty, weights(net, theta)), gradient, **EXACT)
+    assert not hand.cut(gradient[2])["head.weight"].any()
+
+
 def test_af1_adaptive_with_equal_weights_is_uniform() -> None:
     net, _, theta = make(learned={"af1": (4, K)})
     net.layout.view(theta, "af1").fill_(0.3)
@@ -183,7 +204,7 @@ def test_af1_counts_all_heads_in_use(heads: DecayingHeads) -> None:
 
 
 def test_af1_refuses_heads_that_there_are_not() -> None:
-    with pytest.raises(ConfigError, match="af1_heads must be open or current, not 'all'"):
+    with pytest.raises(ConfigError, match="af1_heads must be open, current, none, not 'all'"):
         ActiveForgetting1(1.0, heads="all")  # type: ignore[arg-type]
 
 

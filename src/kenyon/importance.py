@@ -9,6 +9,7 @@ Gradient importances are measured once, on the training data of the finished tas
     fisher_exact          1  cross-entropy of the sample      square          1/N     off
     mas                  20  sum of the logits' L2 norms      absolute value  1/N     on
     mas_large            20  sum of the logits' L2 norms      absolute value  64/N    on
+    mas_core50           32  sum of the logits' L2 norms      square          32/N    off
 
 The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
 scale is about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large`
@@ -96,6 +97,11 @@ def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
 def mas_large(accumulate: Accumulate = "sum") -> GradientImportance:
     """MAS in the scale published for large images, 64 times `mas`."""
     return GradientImportance("mas_large", summed_output_norm, 20, False, 64.0, True, accumulate)
+
+
+def mas_core50(accumulate: Accumulate = "average") -> GradientImportance:
+    """MAS as published for CORe50, which squares: batches of 32, dropout off, averaged over tasks."""
+    return GradientImportance("mas_core50", summed_output_norm, 32, True, 32.0, False, accumulate)
 
 
 def mas(accumulate: Accumulate = "sum") -> GradientImportance:

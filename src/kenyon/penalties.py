@@ -25,7 +25,7 @@ from kenyon.strengths import Strength, check_strength, per_run, strength_of
 if TYPE_CHECKING:
     from kenyon.nets import Net
 
-DecayingHeads = Literal["open", "current"]
+DecayingHeads = Literal["open", "current", "none"]
 
 __all__ = [
     "ActiveForgetting1",
@@ -105,25 +105,28 @@ class ActiveForgetting1:
     """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2.
 
     Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep
-    weight 1. Uniform: weight 1 everywhere. Task gates are left out, as published.
+    weight 1. With `of_learners` one a weighs the learners as a whole, as the paper's equation has it. Otherwise all
+    have weight 1. Task gates are left out, as published.
 
     Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
     how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
     1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
-    as they are: in the published runs their importance holds them.
+    as they are: in the published runs their importance holds them. The paper's equation decays no heads ("none").
     """
 
     strength: Strength
     adaptive: bool = False
     heads: DecayingHeads = "current"
+    of_learners: bool = False
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)
         if self.heads not in get_args(DecayingHeads):
-            raise ConfigError(f"af1_heads must be {' or '.join(get_args(DecayingHeads))}, not '{self.heads}'.")
+            raise ConfigError(f"af1_heads must be {', '.join(get_args(DecayingHeads))}, not '{self.heads}'.")
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
-        return {"af1": (len(net.backbone_names), net.learners)} if self.adaptive else {}
+        tensors = 1 if self.of_learners else len(net.backbone_names)
+        return {"af1": (tensors, net.learners)} if self.adaptive else {}
 
     def value(self, w: Weights) -> Tensor:
         views = w.net.layout.views(w.theta)
@@ -138,18 +141,20 @@ class ActiveForgetting1:
         strength = per_run(self.strength, w.theta).view(R, 1, 1)
         rates = strength.expand(R, L, K)
         if self.adaptive:
-            share = torch.softmax(w.net.layout.view(w.theta, "af1"), dim=-1)
-            rates = strength * K * share
+            share = torch.softmax(w.net.layout.view(w.theta, "af1"), dim=-1)  # (R, L or 1, K)
             norms = square_sums(w.net, w.theta)
-            slope = rates * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
+            if self.of_learners:
+                norms = norms.sum(1, keepdim=True)
+            slope = strength * K * share * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
             w.net.layout.view(gradient, "af1").add_(slope)
+            rates = (strength * K * share).expand(R, L, K)
         return [Decay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)]
 
     def _decays(self, w: Weights) -> Tensor:
         """(T,) 1 for heads that decay, 0 for others."""
         places = torch.arange(len(w.net.class_counts), device=w.theta.device)
         decays = (places > w.heads.max() if self.heads == "open" else places < 0).to(w.theta.dtype)
-        return decays.index_fill_(0, w.heads, 1.0)
+        return decays if self.heads == "none" else decays.index_fill_(0, w.heads, 1.0)
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,7 @@ def test_regimes_and_forms() -> None:
         assert configure(name, "pnc").hyper["fisher"] == "large"
     omniglot = configure("omniglot", "caf-ewc")
     assert (omniglot.training.optimiser, omniglot.training.epochs, omniglot.hyper["afs"]) == ("adam", 100, "uniform")
+    assert configure("core50", "caf-mas").hyper.items() >= {"omega": "core50", "accumulate": "average"}.items()
     core50 = configure("core50", "ewc").training
     assert (core50.momentum, core50.batch, core50.rate, core50.drop, core50.penalties_from) == (
         0.0,

@@ -34,6 +34,9 @@ def test_a_claim_is_a_difference_run_by_run() -> None:
         (5.0, nan, 1, "undecided"),
         (5.0, 1.0, 1, "undecided"),
         (0.1, 0.0, 1, "for"),  # theory
+        (0.0, 0.0, 3, "undecided"),  # no difference at all
+        (0.5, 0.0, 2, "undecided"),  # two runs may agree by chance
+        (0.5, 0.0, 3, "for"),
     ],
 )
 def test_students_t_decides(mean: float, sem: float, n: int, verdict: str) -> None:

@@ -4,8 +4,8 @@ The paper trains "a simple discriminator consisting of a fully-connected layer" 
 test data; the larger the error, the smaller the difference. Where it is silent, this is chosen:
 - features are what heads see, the sum of the learners' vectors (side by side for independent networks), without
   dropout and without task gates, which would give the task away; and beside that every learner's own vector, whose
-  discriminators are averaged: what Proposition 2 says of one learner's parameter space;
-- every pair of tasks has its discriminator, like the terms Div(D_i, D_j) of Proposition 2; `against="rest"` has one a
+  discriminators are averaged: what Proposition 1 says of one learner's parameter space;
+- every pair of tasks has its discriminator, like the terms Div(D_i, D_j) of Proposition 1; `against="rest"` has one a
   task, that task or any other, which is how the caption of Fig. 4 may be read;
 - features are standardised with the mean and deviation of all training features, so that a rate means the same for
   every network; both sides weigh one half, whatever their sizes;

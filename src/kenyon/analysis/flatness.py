@@ -4,13 +4,13 @@
 each line is a different direction of disturbance." Where the text is silent, this is chosen:
 - everything that takes part in predictions is disturbed, heads included;
 - a direction is a vector of normal numbers. `scale="radius"` makes it of length 1, so that offsets are distances,
-  like the radius b of Proposition 2; `scale="norm"` makes it as long as the weights; `scale="filter"` makes each
+  like the radius b of Proposition 1; `scale="norm"` makes it as long as the weights; `scale="filter"` makes each
   filter (all that comes into a unit) as long as the unit's own and leaves biases alone, against networks that differ
   in scale only;
 - the loss is the mean over all tasks, each with its own head, without dropout.
 
 Sharpness is the mean over directions of the largest rise of the loss along the line; `worst` is the largest of all
-rises, a lower bound of the robust risk's excess max_{|d| <= b} L(theta + d) - L(theta) of Proposition 2.
+rises, a lower bound of the robust risk's excess max_{|d| <= b} L(theta + d) - L(theta) of Proposition 1.
 """
 
 from __future__ import annotations

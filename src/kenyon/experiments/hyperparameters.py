@@ -90,6 +90,8 @@ def _family(
             values["fisher"] = fisher
         if omega is not None and "mas" in method:
             values["omega"] = omega
+            if omega == "core50":
+                values["accumulate"] = "average"
         if afs is not None and "caf" in method:
             values["afs"] = afs
     return family
@@ -218,6 +220,7 @@ HYPERPARAMETERS: dict[str, dict[str, Values]] = {
         caf_ewc=(100, 1e-6, 0.1),
         caf_mas=(0.01, 1e-6, 0.1),
         fisher="core50",
+        omega="core50",
         afs="uniform",
     ),
 }

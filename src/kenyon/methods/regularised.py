@@ -5,7 +5,7 @@ A new method is one more function of a few lines.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.importance import (
@@ -16,6 +16,7 @@ from kenyon.importance import (
     fisher_exact,
     fisher_large,
     fisher_published,
+    mas_core50,
     mas_large,
 )
 from kenyon.importance import mas as mas_published
@@ -35,9 +36,10 @@ from kenyon.tracked import rwalk as rwalk_importance
 from kenyon.tracked import si as si_importance
 
 Fisher = Literal["published", "exact", "large", "core50"]
-Omega = Literal["published", "large"]
+Omega = Literal["published", "large", "core50"]
 Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
+Decay = Literal["adaptive", "learner", "uniform"]
 
 
 def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientImportance:
@@ -48,7 +50,7 @@ def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientIm
 
 
 def mas_named(variant: Omega, accumulate: Accumulate) -> GradientImportance:
-    makers = {"published": mas_published, "large": mas_large}
+    makers = {"published": mas_published, "large": mas_large, "core50": mas_core50}
     if variant not in makers:
         raise unknown("omega variant", variant, makers)
     return makers[variant](accumulate)
@@ -65,6 +67,13 @@ def adaptive(option: str, value: Adapt) -> bool:
     return value == "adaptive"
 
 
+def active_forgetting(lambda_af: Strength, af1: Decay, heads: DecayingHeads = "current") -> ActiveForgetting1:
+    """AF-1 of several learners: adaptive by parameter tensor as published, or by learner as in the paper."""
+    if af1 not in get_args(Decay):
+        raise ConfigError(f"af1 must be {', '.join(get_args(Decay))}, not '{af1}'.")
+    return ActiveForgetting1(lambda_af, af1 != "uniform", heads, of_learners=af1 == "learner")
+
+
 def divergence(gamma: Strength, afs: Adapt, form: Form) -> Divergence:
     if form not in ("published", "paper"):
         raise ConfigError(f"afs_form must be published or paper, not '{form}'.")
@@ -76,12 +85,12 @@ def _caf(
     lambda_sp: Strength,
     lambda_af: Strength,
     gamma: Strength,
-    af1: Adapt,
+    af1: Decay,
     afs: Adapt,
     afs_form: Form,
     af1_heads: DecayingHeads,
 ) -> Method:
-    forgetting = ActiveForgetting1(lambda_af, adaptive("af1", af1), af1_heads)
+    forgetting = active_forgetting(lambda_af, af1, af1_heads)
     penalties = (StabilityProtection(lambda_sp), forgetting, divergence(gamma, afs, afs_form))
     return Method(importance, penalties, multi=True)
 
@@ -216,7 +225,7 @@ def caf_ewc(
     gamma: Strength,
     fisher: Fisher = "published",
     accumulate: Accumulate | None = None,
-    af1: Adapt = "adaptive",
+    af1: Decay = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
     af1_heads: DecayingHeads = "current",
@@ -232,7 +241,7 @@ def caf_mas(
     gamma: Strength,
     accumulate: Accumulate = "sum",
     omega: Omega = "published",
-    af1: Adapt = "adaptive",
+    af1: Decay = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
     af1_heads: DecayingHeads = "current",

@@ -6,7 +6,7 @@ Terms act from the beginning, adaptive ones too (Supplementary Fig. 4).
 from __future__ import annotations
 
 from kenyon.methods.registry import Method, method
-from kenyon.methods.regularised import Adapt, Form, adaptive, divergence
+from kenyon.methods.regularised import Adapt, Decay, Form, active_forgetting, divergence
 from kenyon.penalties import ActiveForgetting1, Strength
 
 
@@ -32,10 +32,10 @@ def joint_mcl() -> Method:
 def joint_caf(
     lambda_af: Strength,
     gamma: Strength,
-    af1: Adapt = "adaptive",
+    af1: Decay = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:
     """All tasks at once, by multiple learners with the terms of CAF: AF-1 and AF-S."""
-    terms = (ActiveForgetting1(lambda_af, adaptive("af1", af1)), divergence(gamma, afs, afs_form))
+    terms = (active_forgetting(lambda_af, af1), divergence(gamma, afs, afs_form))
     return Method(penalties=terms, schedule="joint", multi=True, from_first=True)

@@ -70,14 +70,18 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """By Student's t of the paired differences: three runs have to be 4.3 standard errors from 0, five 2.8."""
+        """By Student's t of the paired differences: three runs have to be 4.3 standard errors from 0, five 2.8.
+
+        Theory has one value, without error. Two runs that agree by chance decide nothing.
+        """
         from scipy.special import stdtrit  # it comes with scikit-learn
 
         mean, sem = self.difference.mean, self.difference.sem
         n = sum(isfinite(run) for run in self.difference.runs)
-        if not isfinite(sem):
+        theory = sem == 0 and n == 1
+        if not isfinite(sem) or (not theory and (n < 2 or (sem == 0 and n == 2))):
             return "undecided"
-        if sem > 0 and (n < 2 or abs(mean) <= stdtrit(n - 1, 1 - SURE / 2) * sem):  # theory has no error
+        if mean == 0 or (not theory and abs(mean) <= stdtrit(n - 1, 1 - SURE / 2) * sem):
             return "undecided"
         return "for" if mean > 0 else "against"
 

@@ -38,7 +38,7 @@ def _forgetting_helps(found: Found, base: str) -> Figure:
             claims += claim(f"{said} the average accuracy", forgetting, plain)
             claims += claim(f"{said} the accuracy of a task just learned", forgetting, plain, "learned")
             claims += claim(f"{said} forward transfer", forgetting, plain, "fwt")
-            claims += claim(f"{said} backward transfer, or keeps it", forgetting, plain, "bwt")
+            claims += claim(f"{said} backward transfer (the paper: or keeps it)", forgetting, plain, "bwt")
     views = [result_bars(b, hads, measure) for b, hads in found.items() for measure in MEASURES]
     title = f"Active forgetting on {base}: overall, plasticity, stability"
     return Figure(title, views, len(MEASURES), accuracies(found), claims, (PLASTICITY,))

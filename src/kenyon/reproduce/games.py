@@ -42,10 +42,17 @@ def fig6(found: Found, place: Place) -> Figure:
         for measure in ("nar", "np", "ns")
         if (value := getattr(mine, measure)) is not None
     ]
-    nar = {name: _by_seed(results[name], mine.nar.runs) for name, mine in found_here.items() if mine.nar}
-    for ours, base in (("caf-ewc", "ewc"), ("caf-mas", "mas"), ("ewc", "finetune")):
-        if ours in nar and base in nar:
-            claims += claimed(f"{suite}: {ours} accumulates more reward than {base}", nar[ours], nar[base])
+    said = {"nar": "accumulates more reward than", "np": "learns new games better than", "ns": "keeps more than"}
+    for measure, more in said.items():
+        each = {
+            name: _by_seed(results[name], values.runs)
+            for name, mine in found_here.items()
+            if (values := getattr(mine, measure)) is not None
+        }
+        pairs = (("caf-ewc", "ewc"), ("caf-mas", "mas"), *([("ewc", "finetune")] if measure == "nar" else []))
+        for ours, base in pairs:
+            if ours in each and base in each:
+                claims += claimed(f"{suite}: {ours} {more} {base}", each[ours], each[base])
     return Figure("Games learned one after another", fig6_views(found_here, plan.games), 4, comparisons, claims)
 
 

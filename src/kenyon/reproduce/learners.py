@@ -174,5 +174,7 @@ def s7(found: Found, place: Place) -> Figure:
             claims += claim(said, hads[name].result, hads["SCL"].result, "learned")
             said = f"{benchmark}: {name} has more forward transfer than one learner"
             claims += claim(said, hads[name].result, hads["SCL"].result, "fwt")
+            said = f"{benchmark}: {name} forgets less than one learner"
+            claims += claim(said, hads[name].result, hads["SCL"].result, "bwt")
     title = "Innate diversity and knowledge transfer"
     return Figure(title, views, len(MEASURES), accuracies(found), claims, (PLASTICITY,))

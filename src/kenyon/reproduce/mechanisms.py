@@ -74,7 +74,8 @@ def _task_by_task(scale: Scale) -> list[Wanted]:
         "caf-ewc": "CAF",
         "joint": "JT",
         "joint-af1": "JT + Reg (AF-1)",
-        "joint-caf": "JT + Reg (CAF)",
+        "joint-mcl": "JT, five learners",
+        "joint-caf": "JT + Reg (CAF), five learners",
     }
     variants = tuple(Variant(method, called=called) for method, called in names.items())
     return [Wanted(b, variants) for b in scale.benchmarks("s-cifar-100", "r-cifar-100")]
@@ -89,7 +90,7 @@ def s4(found: Found, place: Place) -> Figure:
     for benchmark, hads in found.items():
         for name, plain in (("EWC + AF-1", "EWC"), ("CAF", "EWC")):
             claims += claim(f"{benchmark}: continually, {name} beats {plain}", hads[name].result, hads[plain].result)
-        for name in ("JT + Reg (AF-1)", "JT + Reg (CAF)"):
-            said = f"{benchmark}: with all tasks at once, {name} does not beat JT"
-            claims += claim(said, hads["JT"].result, hads[name].result)
+        for name, plain in (("JT + Reg (AF-1)", "JT"), ("JT + Reg (CAF), five learners", "JT, five learners")):
+            said = f"{benchmark}: with all tasks at once, {plain} is better than {name} (the paper: as good)"
+            claims += claim(said, hads[plain].result, hads[name].result)
     return Figure("Accuracy of every task", compared(found, place, "pertask"), 2, accuracies(found), claims)

@@ -37,7 +37,8 @@ def fig5(found: Found, place: Place) -> Figure:
             ours = f"caf-{base}"
             others = [name for name in hads if not name.startswith("caf-")]
             claims += claim(f"{benchmark}: {ours} beats {base}", hads[ours].result, hads[base].result)
-            best = max(others, key=lambda name: summary(hads[name].result, "aac").mean)
+            means = {name: summary(hads[name].result, "aac").mean for name in others}
+            best = max((name for name in others if isfinite(means[name])), key=lambda name: means[name], default=base)
             claims += claim(f"{benchmark}: {ours} beats the best other, {best}", hads[ours].result, hads[best].result)
     views = [result_bars(b, hads, "aac") for b, hads in found.items()]
     return Figure("Visual classification", views, min(3, len(views)), accuracies(found), claims)
