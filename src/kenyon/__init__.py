@@ -12,15 +12,13 @@ Names are imported when they are first used: `import kenyon` alone is quick.
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kenyon.products import ask_for_equal_bits
 from kenyon.version import __version__
 
-# On some CPUs the bits of MKL's products depend on where in memory their operands lie, and so on the runs beside,
-# unless it is told otherwise before its first product.
-os.environ.setdefault("MKL_CBWR", "AUTO")
+ask_for_equal_bits()
 
 if TYPE_CHECKING:
     from kenyon.errors import KenyonError
