@@ -1,8 +1,8 @@
 """Matrix products on a CPU whose bits do not depend on where in memory their operands lie.
 
-On CPUs that are not Intel's those of MKL do, and so a run's numbers on the runs beside it, unless it is told so before
-its first product. In float32, which runs are computed in, they then do not depend on the number of threads either; in
-float64 they may.
+On CPUs that are not Intel's those of MKL do, and so a run's numbers on the runs beside it, unless it is told before
+its first product. In float32, which runs are computed in, they then do not depend on the number of threads either;
+in float64 they may.
 """
 
 from __future__ import annotations
