@@ -98,7 +98,7 @@ def tell_scores(results: Mapping[str, GameResult], out: Path, saved: str, spoken
         return
     spoken.print(scores_table(results))
     for name, result in results.items():
-        if said := told_of_diverged(name, result, GamesConfig.from_dict(result.config), out):
+        if said := told_of_diverged(name, result, GamesConfig.from_dict, out):
             spoken.print(said, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {saved} ({GameResult.FILE} {each}).", soft_wrap=True)

@@ -205,7 +205,7 @@ def tell_results(results: dict[str, Result], out: Path, saved: str, spoken: Cons
         spoken.print(table)
         spoken.print()
     for name, result in results.items():
-        if said := told_of_diverged(name, result, Config.from_dict(result.config), out):
+        if said := told_of_diverged(name, result, Config.from_dict, out):
             spoken.print(said, soft_wrap=True)
     each = "a method and point" if any(result.point for result in results.values()) else "a method"
     spoken.print(f"Saved in {saved} (result.json {each}).", soft_wrap=True)

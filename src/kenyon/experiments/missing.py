@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -40,15 +40,18 @@ def commands_for(cells: Sequence[AnyCell], out: Path | str) -> list[str]:
     return lines if len(lines) <= SHOWN else [*lines[:SHOWN], f"  and {len(lines) - SHOWN} more points"]
 
 
-def told_of_diverged(name: str, result: Kept[Any, Any], config: Any, out: Path) -> str | None:
+def told_of_diverged(
+    name: str, result: Kept[Any, Any], read: Callable[[dict[str, Any]], Any], out: Path
+) -> str | None:
     """Which runs have no numbers, for their loss did not stay finite, and a command that may give them: with a third
     of the learning rate, for the same settings would end the same way, in a new folder. None where all are complete.
 
-    `config`: of images or of games.
+    `read` makes a configuration of the result's, of images or of games.
     """
     seeds = [run.seed for run in result.runs if not run.complete]
     if not seeds:
         return None
+    config = read(result.config)
     rate = float(f"{config.training.rate / 3:.3g}")
     slower: Configured = replace(config, training=replace(config.training, rate=rate))
     varied = {name: value for name, value in result.point.items() if name != "rate"}
