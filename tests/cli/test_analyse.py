@@ -61,6 +61,14 @@ def test_points_of_a_grid_and_folders_are_named_as_they_are(kenyon: Callable[...
     assert "ewc[rate=0.1]" in said.out and "ewc[rate=0.01]" in said.out
 
 
+def test_what_did_not_stay_finite_is_left_out(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    words = ("run", "digits", "--method", "ewc", "--seeds", "1", *SMALL, "--set", "rate=0.01,1e30", "--out", tmp_path)
+    assert kenyon(*words).code == 0
+    said = kenyon("analyse", tmp_path, "--what", "change")
+    assert said.code == 0 and "ewc[rate=1e+30]: left out, for no run stayed finite." in said.err
+    assert "ewc[rate=0.01]" in said.out and "1e+30" not in said.out
+
+
 def test_some_of_some(kenyon: Callable[..., Said], out: Path) -> None:
     said = kenyon("analyse", out, "--what", "pertask,expertise", "--method", "caf-ewc", "--benchmark", "digits")
     assert said.code == 0, said.err

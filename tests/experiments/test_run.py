@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -16,7 +17,7 @@ from kenyon.experiments.benchmarks import BENCHMARKS
 from kenyon.experiments.config import configure
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.experiments.results import Result
-from kenyon.experiments.runner import execute, plan, run
+from kenyon.experiments.runner import check_seeds, execute, plan, run
 from kenyon.methods import METHODS, find_method
 from kenyon.train import Interrupted
 from tests.experiments.small import SMALL, Counter, digits, numbers, strengths_of
@@ -296,3 +297,14 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(KenyonError, match="file"):
         plan("digits", ["finetune"], 1, out=tmp_path / "file")
+
+
+@pytest.mark.parametrize("seeds", [np.arange(2), [np.int64(0), 1], np.int64(2), 2])
+def test_seeds_may_be_whole_numbers_of_any_kind(seeds: Any) -> None:
+    assert check_seeds(seeds) == (0, 1) and all(type(seed) is int for seed in check_seeds(seeds))
+
+
+@pytest.mark.parametrize("seeds", ["0,3", 1.0, [0.5], None])
+def test_other_seeds_are_refused_with_words(seeds: Any) -> None:
+    with pytest.raises(ConfigError, match="whole number"):
+        check_seeds(seeds)

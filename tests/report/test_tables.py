@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kenyon.cli.show import load_results
+from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.tables import best_points, duration, results_tables, rough_duration
 from tests.report.made import made
 
@@ -70,3 +72,14 @@ def test_our_own_results_fit(benchmark: str) -> None:
     for name, r in results.items():
         if r.point:
             assert all(value in text for value in name.partition("[")[2].removesuffix("]").split(","))
+
+
+def test_published_values_stand_beside_the_whole_protocol_only() -> None:
+    (results,) = load_results(H200 / "r-cifar-100").values()
+    ewc = results["ewc"]
+    short = replace(ewc, config=ewc.config | {"tasks": 1})
+    own = replace(ewc, config=ewc.config | {"benchmark": "of-a-file"})
+    assert "69.18" in results_markdown({"r-cifar-100": {"ewc": ewc}})
+    assert "69.18" not in results_markdown({"r-cifar-100": {"ewc": short}})
+    assert "69.18" not in overview_markdown({"r-cifar-100": {"ewc": short}})
+    assert "of-a-file" in told(*results_tables({"ewc": own}))

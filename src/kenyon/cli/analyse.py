@@ -58,6 +58,10 @@ def analyse_command(
 
         for analysis, how in chosen.items():
             fit = {label: why for label, (_, r) in results.items() if (why := ANALYSES[analysis].why_not(r))}
+            for label, (_, result) in results.items():
+                if not result.complete_runs:
+                    fit[label] = "no run stayed finite"
+                    told.print(f"{label}: left out, for no run stayed finite.", style="yellow", soft_wrap=True)
             mine = {label: pair for label, pair in results.items() if label not in fit}
             if not mine and what != "all":
                 label, why = next(iter(fit.items()))

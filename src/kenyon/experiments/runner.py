@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
+from operator import index
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -139,9 +140,12 @@ def check_fleet(fleet: int | None) -> int:
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
-    if isinstance(seeds, int):  # not all listed before their number is known to make sense
-        seeds = range(min(seeds, FIRST_SEED + 1))
-    chosen = tuple(seeds)
+    try:
+        if not isinstance(seeds, Iterable):  # not all listed before their number is known to make sense
+            seeds = range(min(index(seeds), FIRST_SEED + 1))
+        chosen = tuple(index(seed) for seed in seeds)
+    except TypeError:
+        raise ConfigError(f"Seeds are a whole number of them or a list of whole numbers, not {seeds!r}.") from None
     if not chosen:
         raise ConfigError("There must be at least one seed.")
     if len(set(chosen)) != len(chosen):

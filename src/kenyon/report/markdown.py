@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.tables import BEST, REFERENCES, best_points, duration, pm
+from kenyon.report.tables import BEST, REFERENCES, best_points, duration, pm, whole_protocol
 
 ORDER = (
     *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
@@ -37,7 +37,7 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
         if benchmark not in row:
             return ""
         r = row[benchmark]
-        published = None if r.point else ACCURACY.get(benchmark, {}).get(r.method)
+        published = None if r.point or not whole_protocol(r) else ACCURACY.get(benchmark, {}).get(r.method)
         number = f"**{pm(r.aac)}**" if _mean(r) == best[benchmark] else pm(r.aac)
         runs = "" if len(r.complete_runs) == USUAL else f", n {len(r.complete_runs)}"
         return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
@@ -70,7 +70,8 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     for name in names:
         r = results[name]
         measured = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
-        beside = f"{published[r.method]:.2f}" if r.method in published and not r.point else "-"
+        own = r.method in published and not r.point and whole_protocol(r)
+        beside = f"{published[r.method]:.2f}" if own else "-"
         cells = [
             f"`{name}`" + (" *" if name in starred else ""),
             measured,

@@ -144,7 +144,7 @@ def s2(found: Found, place: Place) -> Figure:
     _grids(("r-cifar-100",), ("ewc-af1", "ewc-af2")),
 )
 def s3(found: Found, place: Place) -> Figure:
-    views, claims, comparisons = [], [], []
+    views, claims, comparisons, notes = [], [], [], list[str]()
     for benchmark, some in found.items():
         hads = _alike(some)
         for method in ("ewc-af1", "ewc-af2"):
@@ -160,9 +160,9 @@ def s3(found: Found, place: Place) -> Figure:
             comparisons.append(Comparison(f"{benchmark}, best {method}", summary(best.result, "aac"), None))
             near = [summary(results[1.0, a], "aac").mean > summary(hads["ewc"].result, "aac").mean for a in DECAYS]
             claims += claim(f"{benchmark}: the best cell of {method} beats EWC", best.result, hads["ewc"].result)
-            note = f"{method}: better than EWC at {sum(near)} of {len(near)} decades of λAF, λSP as chosen."
-            comparisons.append(Comparison(note, summary(hads["ewc"].result, "aac"), None))
-    return Figure("Grids of both strengths", views, 2, comparisons, claims)
+            notes.append(f"{method}: better than EWC at {sum(near)} of {len(near)} decades of λAF, λSP as chosen.")
+        comparisons.append(Comparison(f"{benchmark}, EWC", summary(hads["ewc"].result, "aac"), None))
+    return Figure("Grids of both strengths", views, 2, comparisons, claims, notes)
 
 
 def _accuracy_after(matrices: Any, last: int) -> float:
