@@ -10,6 +10,7 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError, ResultsError
+from kenyon.experiments.mixed import ASIDE, reported
 from kenyon.experiments.results import Result
 from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
 from kenyon.reproduce.page import claims_page
@@ -120,3 +121,13 @@ def test_claims_are_a_table_with_a_column_a_benchmark(tmp_path: Path) -> None:
         "| more beats less | **holds** +2.835 ± 0.071, n 3 | undecided -1.3 ± 1.5, n 2 |",
         "| less is enough |  | **does not hold** -3.14, n 1 |",
     ]
+
+
+def test_runs_of_smaller_scales_are_no_results_of_a_benchmark(tmp_path: Path) -> None:
+    """They lie below the folder that a report is made of, and are shown where they are asked for."""
+    assert set(ASIDE) == {scale.folder for scale in SCALES.values()} - {""}
+    for folder, epochs in (("digits", 2), ("smoke/digits", 1)):
+        out = (tmp_path / folder).parent
+        kenyon.run("digits", "ewc", 1, tasks=2, epochs=epochs, fwt=False, device="cpu", out=out)
+    assert [file.relative_to(tmp_path).parts[0] for file, _ in reported(tmp_path)] == ["digits"]
+    assert len(reported(tmp_path / "smoke")) == 1

@@ -19,6 +19,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.store import result_files, settled
 
 Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
+ASIDE = ("smoke", "quick")  # folders of scales below a results folder
 TOLD = 6  # differences named in the error; the rest are counted
 
 
@@ -33,10 +34,13 @@ class File(Generic[K]):
 
 
 def reported(path: Path) -> list[tuple[Path, Result]]:
-    """The results at or below a path, of which there is at least one. Runs that settings were chosen by are none of a
-    benchmark: they are here only where there is nothing else.
+    """The results at or below a path, of which there is at least one. Runs that settings were chosen by, and those of a
+    smaller scale that `kenyon reproduce` puts aside, are none of a benchmark: they are here only where there is
+    nothing else.
     """
-    found = [(file, Result.load(file)) for file in result_files(path)]
+    files = result_files(path)
+    whole = [file for file in files if path.is_file() or file.relative_to(path).parts[0] not in ASIDE]
+    found = [(file, Result.load(file)) for file in whole or files]
     return [(file, result) for file, result in found if "search" not in result.config] or found
 
 
