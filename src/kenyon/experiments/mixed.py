@@ -34,8 +34,8 @@ class File(Generic[K]):
 
 
 def reported(path: Path) -> list[tuple[Path, Result]]:
-    """The results at or below a path, of which there is at least one. Runs that settings were chosen by, and those of a
-    smaller scale that `kenyon reproduce` puts aside, are none of a benchmark: they are here only where there is
+    """The results at or below a path, of which there is at least one. Runs that settings were chosen by, and those of
+    smaller scales that `kenyon reproduce` puts aside, are none of a benchmark: they are here only where there is
     nothing else.
     """
     files = result_files(path)
