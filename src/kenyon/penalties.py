@@ -162,7 +162,8 @@ class ActiveForgetting2:
     """AF-2, decay towards an expanded network that learns the new task alone (AFEC).
 
     lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
-    measures its Fisher information I_e before every epoch.
+    measures its Fisher information I_e before every epoch. That is the published practice; in the paper's text
+    theta_e has finished learning the task.
 
     validated: whether it counts in the validation loss. As published it does not: theta_e and I_e are others in every
     epoch, so that its values cannot be compared.

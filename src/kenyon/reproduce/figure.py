@@ -78,12 +78,11 @@ class Claim:
 
         mean, sem = self.difference.mean, self.difference.sem
         n = sum(isfinite(run) for run in self.difference.runs)
-        theory = sem == 0 and n == 1
-        if not isfinite(sem) or (not theory and (n < 2 or (sem == 0 and n == 2))):
-            return "undecided"
-        if mean == 0 or (not theory and abs(mean) <= stdtrit(n - 1, 1 - SURE / 2) * sem):
-            return "undecided"
-        return "for" if mean > 0 else "against"
+        if sem == 0 and n == 1:  # theory
+            decided = mean != 0
+        else:
+            decided = n >= (3 if sem == 0 else 2) and abs(mean) > stdtrit(n - 1, 1 - SURE / 2) * sem
+        return "undecided" if not decided else "for" if mean > 0 else "against"
 
     @property
     def found(self) -> str:
