@@ -183,17 +183,18 @@ def distributed(rank: int, folder: str) -> None:
         "drawn": drawn,
     }
     torch.save(state, f"{folder}/{rank}.pt")
+    dist.barrier()  # nobody leaves while the other still speaks
     dist.destroy_process_group()
 
 
 def test_two_processes_learn_as_one(tmp_path: Path) -> None:
     """Importances are those of all data, and weights and what is learned stay the same everywhere."""
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=distributed, args=(rank, str(tmp_path))) for rank in range(2)]
+    context = multiprocessing.get_context("spawn")  # a fork of a process that has threads may hang
+    workers = [context.Process(target=distributed, args=(rank, str(tmp_path)), daemon=True) for rank in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(240)
     assert [worker.exitcode for worker in workers] == [0, 0]
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     for name in first["model"]:
