@@ -122,7 +122,7 @@ def test_it_beats_and_tells_how_far_its_work_is(space: Space, monkeypatch: pytes
     beaten = threading.Event()
     with lease.beating(lambda: beaten.set() if lease.holder.share else None):
         lease.share = 0.25
-        assert beaten.wait(10)
+        assert beaten.wait(60)
         holder = Leases(space).held()["fleet"]
         assert holder is not None and holder.share == 0.25 and holder.beat > 0
     assert not space.names(LEASES)

@@ -148,9 +148,9 @@ def test_two_sweeps_share_a_store(planned: Planned, tmp_path: Path, whole: Whole
     class Slow(Here):
         def start(self, order: Order) -> None:
             super().start(order)
-            barrier.wait(30)  # both are at it
+            barrier.wait(120)  # both are at it
 
-    barrier = threading.Barrier(2, timeout=30)
+    barrier = threading.Barrier(2, timeout=120)
 
     def one(sweep: Sweep, counter: Counter) -> None:
         carry_out(sweep, Slow("cpu", progress=counter))
