@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,3 +100,14 @@ class Summary:
         if not np.isfinite(self.sem):
             return f"{self.mean:.{digits}f}"
         return f"{self.mean:.{digits}f} ± {self.sem:.{digits}f}"
+
+
+def rounded(summary: Summary | None) -> dict[str, Any] | None:
+    """As it stands in files."""
+    if summary is None:
+        return None
+    return {
+        "mean": round(summary.mean, 4),
+        "sem": round(summary.sem, 4),
+        "runs": [round(v, 4) for v in summary.runs],
+    }

@@ -55,11 +55,17 @@ def test_json_is_the_last_line_and_has_the_agreed_form(kenyon: Callable[..., Sai
     ewc = body["methods"]["ewc"]
     for name in ("aac", "fwt", "bwt"):
         assert set(ewc[name]) == {"mean", "sem", "runs"} and len(ewc[name]["runs"]) == 2
-    assert 0 <= ewc["aac"]["mean"] <= 100
+    assert 0 <= ewc["aac"]["mean"] <= 100 and ewc["seeds"] == [0, 3] and ewc["diverged"] == []
     assert body["methods"]["joint"]["bwt"] is None
     # Again: nothing is trained, the same is reported.
     again = json.loads(kenyon(*words, "--out", tmp_path, "--json").out.splitlines()[-1])
     assert again["methods"] == body["methods"]
+
+
+def test_json_of_several_benchmarks_is_one_object(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("run", "digits,digits-conv", "-m", "finetune", "--seeds", 1, "--out", tmp_path, "--json", *SMALL)
+    found = json.loads(said.out.splitlines()[-1])["benchmarks"]
+    assert {name: body["benchmark"] for name, body in found.items()} == {name: name for name in found}
 
 
 def test_a_single_run_has_no_standard_error(kenyon: Callable[..., Said], tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_scores_of_games_that_are_missing(kenyon: Callable[..., Said], tmp_path:
 
 def test_the_list_says_what_each_needs(kenyon: Callable[..., Said]) -> None:
     said = kenyon("reproduce", "--list", "--json")
-    found = {one["name"]: one for one in json.loads(said.out)}
+    found = json.loads(said.out)["reproductions"]
     assert list(found) == list(REPRODUCTIONS)
     assert found["fig3e"]["needs"] == "40 runs of r-cifar-100" and found["fig3b"]["needs"] == "nothing"
     assert "fig4ghi" in kenyon("reproduce").out

@@ -48,7 +48,7 @@ def test_from_a_file_to_tables_pictures_and_a_status(kenyon: Kenyon, file: Path,
     out = tmp_path / "out"
     said = kenyon("sweep", file, *FEW, "--out", out, "--json")
     assert said.code == 0
-    (body,) = json.loads(said.out.splitlines()[-1])
+    body = json.loads(said.out.splitlines()[-1])["benchmarks"]["digits"]
     assert set(body["methods"]) == {"ewc", "finetune"} and body["device"] == "cpu"
     assert "digits: 1 task, 1 run" in said.err and (out / "digits/figure.png").is_file()
     shown = kenyon("show", out)

@@ -35,6 +35,8 @@ def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_
     assert said.code == 0, said.err
     told = json.loads(said.out.splitlines()[-1])
     assert told["games"] == ["sort", "catch"] and set(told["methods"]) == {"finetune", "caf-ewc"}
+    for method in told["methods"].values():
+        assert method["seeds"] == [0, 1] and all(name in method for name in ("nar", "np", "ns"))
     result = GameResult.load(tmp_path / "toys" / "caf-ewc" / "scores.json")
     assert result.config["training"]["steps"] == 96 and result.config["architecture"]["learners"] == 5
     # Three updates of 32 steps; two evaluations a game.

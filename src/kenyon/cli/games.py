@@ -21,7 +21,7 @@ from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import plain
 from kenyon.methods import find_method
-from kenyon.metrics import Summary
+from kenyon.metrics import Summary, rounded
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import counted, duration, pm
 from kenyon.rl.arenas import find_arena
@@ -159,11 +159,19 @@ def _score(found: Summary | None) -> str:
 
 
 def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
-    first = next(iter(results.values()))
+    """NAR, NP and NS are null where fine-tuning is not among them, or scored in no run of some game."""
+    first, found = next(iter(results.values())), measures(results)
+
+    def rates(label: str) -> dict[str, Any]:
+        return {name: rounded(getattr(found.get(label), name, None)) for name in ("nar", "np", "ns")}
+
     return {
         "benchmark": first.benchmark,
         "games": first.games,
-        "methods": {label: result.summary() | {"runs": len(result.runs)} for label, result in results.items()},
+        "methods": {
+            label: result.summary() | rates(label) | {"steps_per_second": round(_speed(result), 1)} | result.told()
+            for label, result in results.items()
+        },
         "device": ", ".join(sorted({f.device for r in results.values() for f in r.fleets})),
     }
 

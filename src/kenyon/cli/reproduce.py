@@ -55,7 +55,7 @@ def reproduce_command(
     for one in written:
         _tell(one, spoken)
     if as_json:
-        print(json.dumps([{"name": one.name, "data": str(one.data)} for one in written]))
+        print(json.dumps({"written": {one.name: str(one.data) for one in written}}))
 
 
 def _tell(one: Written, console: Console) -> None:
@@ -100,11 +100,8 @@ def _claims(claims: Sequence[Claim]) -> Table:
 
 def _list(as_json: bool) -> None:
     if as_json:
-        body = [
-            {"name": r.name, "shows": r.shows, "cost": r.cost, "needs": _needs(r.name)}
-            for r in REPRODUCTIONS.values()
-        ]
-        print(json.dumps(plain(body)))
+        found = {r.name: {"shows": r.shows, "cost": r.cost, "needs": _needs(r.name)} for r in REPRODUCTIONS.values()}
+        print(json.dumps(plain({"reproductions": found})))
         return
     console = stdout()
     table = Table(

@@ -135,8 +135,9 @@ def run_command(
         where_device = next(iter(plans.values())).device
         where = torch.cuda.get_device_name(where_device) if where_device.type == "cuda" else "cpu"
         seconds = since(started)
-        bodies = [plain(results_json(results, seconds, where)) for results in found.values() if results]
-        print(json.dumps(bodies[0] if len(found) == len(bodies) == 1 else bodies, allow_nan=False))
+        bodies = {name: results_json(results, seconds, where) for name, results in found.items() if results}
+        body = bodies[name] if [name] == [*found] == [*bodies] else {"benchmarks": bodies}
+        print(json.dumps(plain(body), allow_nan=False))
     # What may still go wrong comes last, when everything computed has been told.
     for name, results in found.items():
         draw(name, results, out / name / "figure.png", told)

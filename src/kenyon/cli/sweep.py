@@ -118,11 +118,11 @@ def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_j
         else:
             tell_results(results, folder, f"{space.address}/{name}", spoken)
     if as_json:
-        bodies = [
-            scores_json(results) if name in ARENAS else results_json(results, seconds, _devices(results))
+        bodies = {
+            name: scores_json(results) if name in ARENAS else results_json(results, seconds, _devices(results))
             for name, results in there.items()
-        ]
-        print(json.dumps(plain(bodies), allow_nan=False))
+        }
+        print(json.dumps(plain({"benchmarks": bodies}), allow_nan=False))
     quiet = told if isinstance(space, Folder) else stderr(quiet=True)
     for name, results in there.items():
         figure = space.local / name / "figure.png"

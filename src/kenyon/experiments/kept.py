@@ -73,6 +73,15 @@ class Kept(ABC, Generic[R, F]):
         """Those whose loss stayed finite."""
         return [run for run in self.runs if run.complete]
 
+    def told(self) -> dict[str, Any]:
+        """What a program is told beside the measures."""
+        return {
+            "seeds": [run.seed for run in self.complete_runs],
+            "diverged": [run.seed for run in self.runs if not run.complete],
+            "parameters": self.parameters,
+            **({"method": self.method, "point": self.point} if self.point else {}),
+        }
+
     @property
     def seconds(self) -> float:
         """Training time of all runs together."""

@@ -27,6 +27,7 @@ from kenyon.metrics import (
     expertise,
     forward_transfer,
     learning_accuracy,
+    rounded,
 )
 
 FORMATS = Formats("result", 1)
@@ -113,7 +114,7 @@ class Result(Kept[Run, FleetOrigin]):
     def summary(self) -> dict[str, Any]:
         """All measures as plain numbers, as they stand in result.json."""
         names = ("aac", "fwt", "bwt", "learned", "cosine", "euclidean")
-        return {name: _summary_dict(getattr(self, name)) for name in names} | {"seconds": round(self.seconds, 2)}
+        return {name: rounded(getattr(self, name)) for name in names} | {"seconds": round(self.seconds, 2)}
 
     def to_json(self) -> str:
         """The text of result.json."""
@@ -153,16 +154,6 @@ class Result(Kept[Run, FleetOrigin]):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             why = str(error) if isinstance(error, ValueError) else repr(error)
             raise ResultsError(f"{path} is not a Kenyon result: {why}. Move it away to run anew.") from error
-
-
-def _summary_dict(summary: Summary | None) -> dict[str, Any] | None:
-    if summary is None:
-        return None
-    return {
-        "mean": round(summary.mean, 4),
-        "sem": round(summary.sem, 4),
-        "runs": [round(v, 4) for v in summary.runs],
-    }
 
 
 def plain(value: Any) -> Any:

@@ -186,12 +186,7 @@ def results_json(results: Mapping[str, Result], seconds: float, device: str) -> 
     first, best = next(iter(results.values())), best_points(results)
     return {
         "benchmark": first.benchmark,
-        "methods": {
-            name: r.summary()
-            | {"parameters": r.parameters, "diverged": [run.seed for run in r.runs if not run.complete]}
-            | ({"method": r.method, "point": r.point} if r.point else {})
-            for name, r in results.items()
-        },
+        "methods": {name: r.summary() | r.told() for name, r in results.items()},
         **({"best": best} if best else {}),
         "seconds": round(seconds, 2),
         "device": device,

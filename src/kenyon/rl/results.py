@@ -20,7 +20,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.kept import FleetOrigin, Kept
 from kenyon.experiments.results import compact, plain
 from kenyon.formats import Formats
-from kenyon.metrics import Array, Summary
+from kenyon.metrics import Array, Summary, rounded
 from kenyon.rl.scores import Measured, measured, reference
 
 FORMATS = Formats("result of games", 1)
@@ -81,10 +81,10 @@ class GameResult(Kept[GameRun, GameOrigin]):
         return Summary.of([float(run.matrix[self.ends[game], game]) for run in self.complete_runs])
 
     def summary(self) -> dict[str, Any]:
-        def told(found: Summary | None) -> dict[str, float] | None:
-            return None if found is None else {"mean": round(found.mean, 4), "sem": round(found.sem, 4)}
-
-        each = {n: {"final": told(self.final(g)), "learned": told(self.learned(g))} for g, n in enumerate(self.games)}
+        each = {
+            n: {"final": rounded(self.final(g)), "learned": rounded(self.learned(g))}
+            for g, n in enumerate(self.games)
+        }
         return {"games": each if self.complete_runs else {}, "seconds": round(self.seconds, 2)}
 
     def to_json(self) -> str:
