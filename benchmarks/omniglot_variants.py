@@ -1,10 +1,12 @@
 """How the making of Omniglot's enlarged images decides what methods reach: variants as runs of one fleet.
 
-    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 15:2:leaky:5e6 180:4:leaky:5e6
+    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 15:2:leaky:5e6 15:2:leaky:5e6:paper
 
-A variant is degrees:pixels:split:lambda_sp. The split is leaky (versions of a drawing fall on all sides, as
-published) or clean (by people). One seed; first alphabets only. Prints and writes average accuracy in the end, and
-how well tasks were done right after they were learned.
+A variant is degrees:pixels:split:lambda_sp, and perhaps a look. The split is leaky (versions of a drawing fall on all
+sides, as published) or clean (by people). The look is ink (bright ink on black, as in the benchmark), paper (black on
+bright, as the originals) or sheet (so too, but black beyond the edges of the turned and shifted sheet). One seed;
+first alphabets only. Prints and writes average accuracy in the end, and how well tasks were done right after they
+were learned.
 """
 
 from __future__ import annotations
@@ -41,13 +43,25 @@ class Variant:
     pixels: float
     split: str
     lambda_sp: float
+    look: str = "ink"
 
     @classmethod
     def of(cls, text: str) -> Variant:
-        degrees, pixels, split, strength = text.split(":")
+        degrees, pixels, split, strength, *look = text.split(":")
         if split not in ("leaky", "clean"):
             raise SystemExit(f"The split of {text} must be leaky or clean.")
-        return cls(float(degrees), float(pixels), split, float(strength))
+        if look not in ([], ["ink"], ["paper"], ["sheet"]):
+            raise SystemExit(f"The look of {text} must be ink, paper or sheet.")
+        return cls(float(degrees), float(pixels), split, float(strength), *look)
+
+    @property
+    def images(self) -> tuple[float, float, str, str]:
+        """What decides how the images are made and split."""
+        return self.degrees, self.pixels, self.split, self.look
+
+    def enlarged(self, drawings: torch.Tensor, lying: torch.Tensor) -> torch.Tensor:
+        made = enlarge(255 - drawings if self.look == "sheet" else drawings, lying)
+        return 255 - made if self.look == "paper" else made
 
 
 def drawings_of(data: Path, tasks: int) -> tuple[torch.Tensor, list[tuple[str, list[str]]]]:
@@ -66,7 +80,7 @@ def source_of(
     versions, classes = made.VERSIONS, len(drawings) // made.DRAWERS
     lying = poses(len(drawings), versions, variant.degrees, variant.pixels)
     parts = [
-        enlarge(drawings[i : i + SOME].to(device), lying[i : i + SOME].to(device)).cpu()
+        variant.enlarged(drawings[i : i + SOME].to(device), lying[i : i + SOME].to(device)).cpu()
         for i in range(0, len(drawings), SOME)
     ]
     drawer = torch.arange(made.DRAWERS).repeat_interleave(versions).repeat(classes)
@@ -101,9 +115,9 @@ def main() -> None:
     args = parser.parse_args()
     device, begun = choose_device(args.device), time.perf_counter()
     drawings, alphabets = drawings_of(args.data, args.tasks)
-    kinds = {(v.degrees, v.pixels, v.split): v for v in args.variants}
+    kinds = {v.images: v for v in args.variants}
     sources = {kind: source_of(v, drawings, alphabets, device) for kind, v in kinds.items()}
-    streams = [sources[v.degrees, v.pixels, v.split].stream(0, validation=0.1) for v in args.variants]
+    streams = [sources[v.images].stream(0, validation=0.1) for v in args.variants]
     config = configure("omniglot", args.method, tasks=len(alphabets), overrides={"epochs": args.epochs})
     strengths = torch.tensor([v.lambda_sp for v in args.variants], device=device)
     method = METHODS[args.method]({**config.hyper, "lambda_sp": strengths})

@@ -1,0 +1,154 @@
+"""Which cells of the README's table of results are still empty, and how to fill them.
+
+    python benchmarks/missing.py                                # the commands, in the order of what matters most
+    python benchmarks/missing.py --at-once 4 --seconds 1500     # carries them out, four at a time, for so long
+
+Results come to `--out` (`results`). When the time is up, everything is interrupted as by Ctrl-C, and the same command
+goes on from there. A benchmark whose data are not here waits until they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kenyon.data.archives import DATASETS, locate
+from kenyon.data.folders import data_folders
+from kenyon.errors import KenyonError
+from kenyon.experiments.results import Result
+
+HERE = Path(__file__).parent
+DATA = {
+    "r-cifar-10-100": ("cifar-10", "cifar-100"),
+    "omniglot": ("omniglot",),
+    "cub-200": ("cub-200",),
+    "tiny-imagenet": ("tiny-imagenet",),
+}
+PATIENCE = 60  # seconds that an interrupted run has to save its state
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A result that is wanted: so many runs of a method, or of the points of a grid of it, on a benchmark."""
+
+    benchmark: str
+    method: str
+    seeds: int
+    grid: str = ""  # such as learners=4,6
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}/{self.method}"
+
+    def done(self, folder: Path) -> bool:
+        setting, _, values = self.grid.partition("=")
+        points = [f"{setting}={value}" for value in values.split(",")] if self.grid else [""]
+        paths = [folder / self.name / point / "result.json" for point in points]
+        try:
+            return all(path.exists() and len(Result.load(path).runs) >= self.seeds for path in paths)
+        except KenyonError:
+            return False
+
+    def command(self, out: Path) -> list[str]:
+        settings = ["--set", self.grid] if self.grid else []
+        seeds = ["--seeds", str(self.seeds), "--no-fwt", "--out", str(out)]
+        return ["run", self.benchmark, "--method", self.method, *settings, *seeds]
+
+    @property
+    def data_is_here(self) -> bool:
+        return all(locate(DATASETS[name], data_folders()) for name in DATA.get(self.benchmark, ("cifar-100",)))
+
+
+def cells(benchmark: str, methods: str, seeds: int = 3) -> Iterator[Cell]:
+    for method in methods.split():
+        name, _, grid = method.partition("/")
+        yield Cell(benchmark, name, seeds, grid)
+
+
+def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
+    """One of each list after the other: what runs side by side should not all ask the same of a GPU."""
+    waiting = [iter(one) for one in lists]
+    while waiting:
+        for one in list(waiting):
+            cell = next(one, None)
+            if cell is None:
+                waiting.remove(one)
+            else:
+                yield cell
+
+
+WANTED = (
+    *in_turns(
+        cells("r-cifar-10-100", "agscl pnc er caf-ewc/learners=4,6 finetune ewc-af1 ewc-af2 mas-af1 mas-af2"),
+        cells("cub-200", "ewc caf-ewc caf-mas mas finetune mcl-ewc mcl-mas si agscl", 5),
+        cells("omniglot", "finetune mas si"),
+        cells("tiny-imagenet", "ewc mas finetune mcl-ewc si caf-mas mcl-mas"),
+    ),
+    *in_turns(
+        cells("r-cifar-10-100", "rwalk discrete icl-ewc icl-mas"),
+        cells("cub-200", "cpr-ewc er pnc ewc-af1 mas-af1 cpr-mas rwalk discrete icl-ewc ewc-af2 mas-af2"),
+        cells("tiny-imagenet", "er agscl cpr-ewc ewc-af1 mas-af1 cpr-mas pnc rwalk discrete icl-ewc ewc-af2 mas-af2"),
+        cells("omniglot", "er cpr-ewc agscl mcl-ewc caf-mas mcl-mas ewc-af1 mas-af1 cpr-mas pnc discrete icl-ewc"),
+        cells("r-cifar-100", "rwalk icl-mas"),
+        cells("s-cifar-100", "rwalk icl-mas"),
+    ),
+)  # fmt: skip
+
+
+def missing(have: Path, out: Path, again: Iterable[str]) -> list[Cell]:
+    """What neither folder has; of what is made `again`, what is not in `out`."""
+    anew = tuple(again)
+    return [c for c in WANTED if not c.done(out) and (not c.done(have) or c.name.startswith(anew or (" ",)))]
+
+
+def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    logs = out / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    at_work: dict[Cell, subprocess.Popen[bytes]] = {}
+    while (waiting or at_work) and time.monotonic() < end:
+        for ended in [cell for cell, process in at_work.items() if process.poll() is not None]:
+            code = at_work.pop(ended).returncode
+            print(f"{ended.name}: {'done' if code == 0 else 'FAILED, see its log'}", flush=True)
+        while len(at_work) < at_once and (ready := next((c for c in waiting if c.data_is_here), None)):
+            waiting.remove(ready)
+            with (logs / f"{ready.name.replace('/', '+')}.log").open("ab") as log:
+                command = [sys.executable, "-m", "kenyon", *ready.command(out)]
+                at_work[ready] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        time.sleep(0.5)
+    for process in at_work.values():
+        process.send_signal(signal.SIGINT)
+    for cell, process in at_work.items():
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+        print(f"{cell.name}: interrupted", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--have", type=Path, default=HERE / "h200", help="what has been made")
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument(
+        "--again", nargs="*", default=[], help="BENCHMARK or BENCHMARK/METHOD to make although it is there"
+    )
+    parser.add_argument("--at-once", type=int, default=0, help="carry them out, so many at a time")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    asked = parser.parse_args()
+    todo = missing(asked.have, asked.out, asked.again)
+    if asked.at_once:
+        # Each has a share of the cores: its threads would only wait for one another.
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // asked.at_once)))
+        carry_out(todo, asked.out, asked.at_once, asked.seconds)
+    else:
+        for cell in todo:
+            print(shlex.join(["kenyon", *cell.command(asked.out)]))
