@@ -108,7 +108,13 @@ def test_claims_are_a_table_with_a_column_a_benchmark(tmp_path: Path) -> None:
     claims = [
         {"claim": "here: more beats less", "verdict": "for", "difference": 2.8349, "sem": 0.0712, "runs": [1, 2, 3]},
         {"claim": "there: more beats less", "verdict": "undecided", "difference": -1.33, "sem": 1.49, "runs": [1, 2]},
-        {"claim": "there: less is enough", "verdict": "against", "difference": -3.14159, "sem": None, "runs": [1]},
+        {
+            "claim": "there: less is enough (it says: or more)",
+            "verdict": "against",
+            "difference": -3.14159,
+            "sem": None,
+            "runs": [1],
+        },
     ]
     body = {"name": "s7", "title": "A title, and (more)", "shows": "what is", "notes": [], "claims": claims}
     (tmp_path / "s7.json").write_text(json.dumps(body | {"numbers": {"rows": []}}))
@@ -119,7 +125,7 @@ def test_claims_are_a_table_with_a_column_a_benchmark(tmp_path: Path) -> None:
         "| the paper says | here | there |",
         "|---|---|---|",
         "| more beats less | **holds** +2.835 ± 0.071, n 3 | undecided -1.3 ± 1.5, n 2 |",
-        "| less is enough |  | **does not hold** -3.14, n 1 |",
+        "| less is enough (it says: or more) |  | **does not hold** -3.14, n 1 |",
     ]
 
 

@@ -86,10 +86,12 @@ def _figure(figure: dict[str, Any], pictures: str) -> str:
 
 
 def _claims(claims: Sequence[dict[str, Any]]) -> str:
-    """One row a claim, one column a benchmark (or whatever stands before the claim's colon)."""
+    """One row a claim, one column a benchmark (or whatever stands before the claim's first colon)."""
     table: dict[str, dict[str, str]] = {}
     for claim in claims:
-        where, _, text = claim["claim"].rpartition(": ")
+        where, colon, text = claim["claim"].partition(": ")
+        if not colon:
+            where, text = "", where
         mark = MARKS[claim["verdict"]]
         told = mark if claim["verdict"] == "undecided" else f"**{mark}**"
         table.setdefault(text, {})[where] = f"{told} {_found(claim)}"
