@@ -213,12 +213,28 @@ def test_odd_results(tmp_path: Path) -> None:
     assert rows["si"][:2] == ["–", "0"] and rows["ewc"][:2] == ["–", "0 of 3"]
     assert rows["caf-ewc"][1] == "1 of 3" and "±" not in rows["finetune"][0]
     assert rows["joint"][2:5] == ["–", "–", "–"]
-    assert rows["mas"][0] == pm(hole.aac) and hole.aac is not None and len(hole.aac.runs) == 3
+    assert rows["mas"][0] == f"{pm(hole.aac)}, n 2" and hole.aac is not None and len(hole.aac.runs) == 3
     assert "diverged in task 3, epoch 2" in page.text
     frames = [f["name"] for v in page.values["views"].values() if v["title"] == "caf-ewc" for f in v["data"]]
     assert "seed 0, diverged" in frames
     one = page_of(saved(tmp_path / "one", made("ewc", tasks=1)), tmp_path)
     check_sound(one)
+
+
+def test_runs_of_a_search_are_told_apart_and_named(tmp_path: Path) -> None:
+    def searched(name: str) -> list[Result]:
+        return [made("ewc", point={"lambda_sp": v}, search={"name": name, "share": 0.2}) for v in (1, 2)]
+
+    folder = tmp_path / "search"
+    for name in ("held-out", "short"):
+        saved(folder, *searched(name), place=name)
+    page = page_of(folder, tmp_path)
+    check_sound(page)
+    summaries = [t["caption"].partition(":")[0] for t in page.tables if t["class"] == "summary"]
+    assert summaries == ["digits (held-out search)", "digits (short search)"]
+    assert page.text.count("They are no test results.") == 2 and "Upright lines: published" not in page.text
+    standing = [v["x"] for v in page.values["views"].values() if v["kind"] == "bars"]
+    assert set(standing) == {"average accuracy on held-out training data, %"}
 
 
 def test_a_grid_has_a_row_a_point_and_marks_the_best(tmp_path: Path) -> None:

@@ -79,9 +79,7 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
     files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
     groups: dict[str, list[File[Result]]] = {}
     for file in files:
-        chosen_by = file.result.config.get("search")
-        title = file.result.benchmark + (f" ({chosen_by['name']} search)" if chosen_by else "")
-        groups.setdefault(title, []).append(file)
+        groups.setdefault(file.result.title, []).append(file)
     found: dict[str, dict[str, Result]] = {}
     for title, some in groups.items():
         named = {id(file): label for file, label in labels(some, apart=True)}

@@ -18,6 +18,7 @@ from kenyon.metrics import Summary
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
 BEST = "*: the best point of its method on these seeds."
+HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
 MEANINGS = {
     "AAC %": "AAC: accuracy of all tasks in the end.",
     "BWT": "BWT: backward transfer.",
@@ -83,9 +84,8 @@ def results_table(results: Mapping[str, Result]) -> Table:
         }
     usual, others = _run_counts(results)
     table = _table(
-        f"{first.benchmark}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, "
-        "mean ± standard error",
-        " ".join([*_meanings(columns), *others, *_memories(results)]),
+        f"{first.title}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, mean ± standard error",
+        " ".join([*_held_out(results), *_meanings(columns), *_fewer(results), *others, *_memories(results)]),
         ["method", *columns],
     )
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
@@ -103,8 +103,15 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
     columns["runs"] = {name: str(len(r.complete_runs)) for name, r in results.items()}
     columns["time"] = {name: rough_duration(r.seconds) for name, r in results.items()}
     table = _table(
-        f"{first.benchmark}, {method}: {counted(len(results), 'point')} of a grid",
-        " ".join([*(_meanings(columns) if explained else []), *([BEST] if starred else [])]),
+        f"{first.title}, {method}: {counted(len(results), 'point')} of a grid",
+        " ".join(
+            [
+                *_held_out(results),
+                *(_meanings(columns) if explained else []),
+                *_fewer({point_text(method, name): r for name, r in results.items()}),
+                *([BEST] if starred else []),
+            ]
+        ),
         [f"{method} with", *columns],
     )
     beside = sum(max(map(len, [title, *column.values()])) for title, column in columns.items())
@@ -160,10 +167,31 @@ def _run_counts(results: Mapping[str, Result]) -> tuple[int, list[str]]:
     return usual, [f"{counted(count, 'run')}: {', '.join(names)}." for count, names in sorted(others.items())]
 
 
+def _fewer(results: Mapping[str, Result]) -> list[str]:
+    """Whose forward transfer is of fewer runs than the rest."""
+    found: dict[str, list[str]] = {}
+    for name, r in results.items():
+        if r.fwt is not None and r.fwt.count < len(r.complete_runs):
+            found.setdefault(f"{r.fwt.count} of {counted(len(r.complete_runs), 'run')}", []).append(name)
+    if not found:
+        return []
+    told = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
+    return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
+
+
 def _memories(results: Mapping[str, Result]) -> list[str]:
     """Which of the methods keep old samples, and how many."""
     kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
     return [f"{name} keeps {n} old samples of every class." for name, n in kept.items() if n]
+
+
+def _held_out(results: Mapping[str, Result]) -> list[str]:
+    return [HELD_OUT] if any(r.held_out for r in results.values()) else []
 
 
 def counted(number: int, thing: str) -> str:
@@ -171,11 +199,11 @@ def counted(number: int, thing: str) -> str:
 
 
 def whole_protocol(r: Result) -> bool:
-    """Published values belong to the whole protocol only."""
+    """Published values belong to the whole protocol only, tested on test data."""
     from kenyon.experiments.benchmarks import BENCHMARKS
 
     bench = BENCHMARKS.get(r.benchmark)
-    if bench is None:  # of a user's file
+    if bench is None or r.held_out:  # None: of a user's file
         return False
     whole = len(bench.source.class_counts)
     return bool(r.config["tasks"] == whole and r.config["training"]["epochs"] == bench.training.epochs)

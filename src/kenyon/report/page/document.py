@@ -21,7 +21,7 @@ from kenyon.report.page.markup import Ids, Markup, joined, tag
 from kenyon.report.page.origin import origin
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
-from kenyon.report.tables import counted
+from kenyon.report.tables import HELD_OUT, counted
 from kenyon.version import __version__
 from kenyon.views import View, ViewError, checked
 
@@ -115,10 +115,12 @@ def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Marku
 def _overview(
     groups: Sequence[Group], figures: Figures, places: dict[str, str], origins: dict[str, dict[str, str]]
 ) -> Markup:
-    views = [figures.figure(checked(standing(g)), "overview") for g in _by_height(groups)]
+    made = [checked(standing(g)) for g in _by_height(groups)]
+    views = [figures.figure(view, "overview") for view in made]
+    known = any(one["reference"] is not None for view in made for one in view["data"])
     note = (
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
-        "Small marks: runs. Upright lines: published."
+        f"Small marks: runs.{' Upright lines: published.' if known else ''}"
     )
     return tag(
         "section",
@@ -146,13 +148,15 @@ def _benchmark(
     winner = None
     if best is not None and len(group.main) > 1:
         aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
-        winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
+        on = " on held-out training data" if group.held_out else ""
+        winner = joined(f" Best average accuracy{on}: ", tag("strong", best.label), " with ", aac, ".")
     titles = [*(s.title for s in sections), "Origin"]
     places = [figures.ids.new(place, title) for title in titles]
     return tag(
         "section",
         tag("h2", group.benchmark, id=f"{place}-title"),
         tag("p", facts, winner, class_="lede"),
+        tag("p", HELD_OUT, class_="note") if group.held_out else None,
         _within(group, [*zip(titles, places, strict=True)]),
         summary_tables(group, origins),
         [figures.section(_checked(s), p) for s, p in zip(sections, places, strict=False)],

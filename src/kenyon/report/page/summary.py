@@ -58,7 +58,9 @@ def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
     def cell(result: Result) -> Cell:
         summary: Summary | None = getattr(result, name)
         values = ", ".join(shown(v if math.isfinite(v) else None, digits) for v in summary.runs) if summary else ""
-        return Cell(pm(summary, digits), summary.mean if summary else None, f"runs: {values}" if values else "")
+        fewer = summary is not None and summary.count < len(result.complete_runs)
+        n = f", n {summary.count}" if summary and fewer else ""  # of fewer runs than the column of runs says
+        return Cell(pm(summary, digits) + n, summary.mean if summary else None, f"runs: {values}" if values else "")
 
     return cell
 
@@ -185,7 +187,7 @@ def standing(group: Group) -> View:
     return {
         "kind": "bars",
         "title": group.benchmark,
-        "x": "average accuracy in the end, %",
+        "x": f"average accuracy {'on held-out training data' if group.held_out else 'in the end'}, %",
         "reference_name": "published",
         "style": "dots",
         "digits": 2,
