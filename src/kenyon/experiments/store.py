@@ -6,6 +6,8 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,6 +16,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
+from kenyon.experiments.labels import value_text
 from kenyon.files import write_atomically
 from kenyon.train.regime import Training
 
@@ -113,6 +116,12 @@ def settled(config: dict[str, Any]) -> dict[str, Any]:
     """All settings of a configuration on one level. Those that came later than it had their present defaults."""
     later = {f"training.{field.name}": field.default for field in fields(Training)}
     return later | flatten(config)
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """Of a configuration by value: 1000 and 1000.0 are one."""
+    flat = {name: value_text(value) for name, value in settled(config).items()}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
