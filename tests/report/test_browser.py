@@ -79,6 +79,19 @@ def test_it_draws_everything_and_fits(browser: Browser, page: Path, width: int, 
     )
 
 
+@pytest.mark.parametrize("width", [1264, 390])
+def test_points_of_a_large_grid_can_be_told_apart(browser: Browser, tmp_path: Path, width: int) -> None:
+    values = [(a, b, g) for a in (1000, 50000) for b in (1e-8, 1e-6) for g in (0.001, 0.01, 0.1)]
+    points = [made("ewc", point={"lambda_sp": a, "lambda_af": b, "gamma": g}) for a, b, g in values]
+    browser.open(write_report(saved(tmp_path / "results", *points), tmp_path / "r.html").path, width=width)
+    assert browser("document.documentElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('.summary tbody th')].filter(t => t.scrollWidth > t.clientWidth).length"
+    assert browser(cut) == 0
+    drawn = browser("[...document.querySelectorAll('.chart')].map(c => c.textContent).join(' ')")
+    assert "…" not in drawn and drawn.count("gamma=0.001") >= 3
+    assert (browser("document.querySelectorAll('.key').length") > 0) == (width < 480)  # names below the chart
+
+
 def test_hostile_results_do_nothing(browser: Browser, tmp_path: Path) -> None:
     written = write_report(hostile(tmp_path), tmp_path / "report.html")
     for width in (1280, 360):

@@ -17,7 +17,7 @@ from kenyon.report.markdown import ORDER
 from kenyon.report.page.colours import css_variables, styles
 from kenyon.report.page.entries import Group
 from kenyon.report.page.figures import Figures
-from kenyon.report.page.markup import Ids, Markup, joined, tag
+from kenyon.report.page.markup import Ids, Markup, breakable, joined, tag
 from kenyon.report.page.origin import origin
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
@@ -149,7 +149,7 @@ def _benchmark(
     if best is not None and len(group.main) > 1:
         aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
         on = " on held-out training data" if group.held_out else ""
-        winner = joined(f" Best average accuracy{on}: ", tag("strong", best.label), " with ", aac, ".")
+        winner = joined(f" Best average accuracy{on}: ", tag("strong", breakable(best.label)), " with ", aac, ".")
     titles = [*(s.title for s in sections), "Origin"]
     places = [figures.ids.new(place, title) for title in titles]
     return tag(

@@ -11,7 +11,7 @@ from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
-from kenyon.report.page.markup import Markup, joined, tag
+from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
 from kenyon.report.tables import best_points, counted, duration, whole_protocol
 from kenyon.views import View
@@ -174,9 +174,10 @@ def _row(
         link = tag("a", text, href=f"#{origin}", data_tip=tip, aria_description=tip)
         value = None if cell.value is None else repr(float(cell.value))
         made.append(tag("td", link, data_value=value, class_="best" if wins else None))
-    name = tag("a", tag("span", class_="swatch", data_label=entry.label), told, href=f"#{origin}")
     star = tag("abbr", " ★", title="the best point of its method") if starred else None
-    return tag("tr", tag("th", name, star, scope="row"), made)
+    named = tag("span", breakable(told), star) if entry.result.point else told
+    name = tag("a", tag("span", class_="swatch", data_label=entry.label), named, href=f"#{origin}")
+    return tag("tr", tag("th", name, scope="row", class_="of-grid" if entry.result.point else None), made)
 
 
 def standing(group: Group) -> View:
