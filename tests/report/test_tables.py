@@ -41,6 +41,16 @@ def test_who_has_another_number_of_runs_is_told() -> None:
     assert "3 runs, mean" in text and "1 run: si." in text
 
 
+def test_runs_that_diverged_are_told() -> None:
+    whole = made("ewc", seeds=3)
+    some = replace(whole, runs=[replace(whole.runs[0], accuracy=[], diverged=[0, 0]), *whole.runs[1:]])
+    text = " ".join(told(*results_tables({"ewc": some, "mas": made("mas")})).split())
+    assert "Diverged: ewc 1 of 3 runs." in text and "Diverged" not in told(*results_tables({"ewc": whole}))
+    (grid,) = results_tables({"ewc[a=1]": replace(some, point={"a": 1}), "ewc[a=2]": replace(whole, point={"a": 2})})
+    assert " 2 of 3 " in told(grid) and "Diverged: a=1 1 of 3 runs." in " ".join(told(grid).split())
+    assert "| 2 of 3 |" in results_markdown({"digits": {"ewc": some}})
+
+
 def test_times_of_points_take_little_room() -> None:
     assert [rough_duration(s) for s in (41.44, 99.9, 100, 124, 5999)] == [
         "41.4 s",

@@ -19,7 +19,7 @@ from kenyon.experiments.store import files_below
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
-from kenyon.rl.results import GameResult
+from kenyon.rl.results import GameResult, load_scores
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
@@ -48,23 +48,6 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
             console.print()
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
-
-
-def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
-    """All scores of games at or below a path: suite -> label -> result. Where other games were learned, or in another
-    order, they stand apart; labels tell apart what was made under different settings.
-    """
-    paths = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
-    groups: dict[str, dict[str, list[File[GameResult]]]] = {}  # suite -> games -> files
-    for file in (File(name.as_posix(), GameResult.load(name), name) for name in paths):
-        groups.setdefault(file.result.benchmark, {}).setdefault(", ".join(file.result.games), []).append(file)
-    return {
-        suite if len(some) == 1 else f"{suite} ({games})": {
-            label: file.result for file, label in labels(files, apart=True)
-        }
-        for suite, some in groups.items()
-        for games, files in some.items()
-    }
 
 
 def _has_images(path: Path) -> bool:
@@ -98,6 +81,10 @@ def _details(console: Console, result: Result) -> None:
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
             f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
         )
+    for run in result.runs:
+        if run.diverged is not None:
+            task, epoch = run.diverged
+            console.print(f"Seed {run.seed}: diverged in task {task + 1}, epoch {epoch + 1}.")
     runs = result.complete_runs
     if not runs:
         return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.tables import BEST, HELD_OUT, REFERENCES, best_points, duration, pm, whole_protocol
+from kenyon.report.tables import BEST, HELD_OUT, REFERENCES, best_points, duration, pm, run_count, whole_protocol
 
 ORDER = (
     *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
@@ -78,7 +78,7 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
             beside,
             pm(r.bwt, 1),
             _fwt(r),
-            str(len(r.complete_runs)),
+            run_count(r),
         ]
         lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
     said = [f"\\{BEST}"] if starred else []

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
@@ -85,7 +86,16 @@ def results_table(results: Mapping[str, Result]) -> Table:
     usual, others = _run_counts(results)
     table = _table(
         f"{first.title}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, mean ± standard error",
-        " ".join([*_held_out(results), *_meanings(columns), *_fewer(results), *others, *_memories(results)]),
+        " ".join(
+            [
+                *_held_out(results),
+                *_meanings(columns),
+                *_fewer(results),
+                *others,
+                *diverged(results),
+                *_memories(results),
+            ]
+        ),
         ["method", *columns],
     )
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
@@ -100,7 +110,7 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
     """One row a point of a method's grid; the best has a star. `explained`: with what the columns mean."""
     first, starred = next(iter(results.values())), set(best_points(results).values())
     columns = _measured(results)
-    columns["runs"] = {name: str(len(r.complete_runs)) for name, r in results.items()}
+    columns["runs"] = {name: run_count(r) for name, r in results.items()}
     columns["time"] = {name: rough_duration(r.seconds) for name, r in results.items()}
     table = _table(
         f"{first.title}, {method}: {counted(len(results), 'point')} of a grid",
@@ -109,6 +119,7 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
                 *_held_out(results),
                 *(_meanings(columns) if explained else []),
                 *_fewer({point_text(method, name): r for name, r in results.items()}),
+                *diverged({point_text(method, name): r for name, r in results.items()}),
                 *([BEST] if starred else []),
             ]
         ),
@@ -177,6 +188,19 @@ def _fewer(results: Mapping[str, Result]) -> list[str]:
         return []
     told = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
     return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
+
+
+def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:
+    """Which runs are missing from the means, since their loss did not stay finite."""
+    lost = {name: len(r.runs) - len(r.complete_runs) for name, r in results.items()}
+    told = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
+    return [f"Diverged: {_some(told)}."] if told else []
+
+
+def run_count(r: Kept[Any, Any]) -> str:
+    """The complete runs, and of how many where some diverged."""
+    complete = len(r.complete_runs)
+    return str(complete) if complete == len(r.runs) else f"{complete} of {len(r.runs)}"
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:

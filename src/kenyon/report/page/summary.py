@@ -13,7 +13,7 @@ from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
 from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, counted, duration, whole_protocol
+from kenyon.report.tables import best_points, counted, duration, run_count, whole_protocol
 from kenyon.views import View
 
 
@@ -67,9 +67,10 @@ def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
 
 def _runs(result: Result) -> Cell:
     complete, seeds = len(result.complete_runs), ", ".join(str(run.seed) for run in result.runs)
-    text = str(complete) if complete == len(result.runs) else f"{complete} of {len(result.runs)}"
     lost = len(result.runs) - complete
-    return Cell(text, complete, f"seeds {seeds}" + (f"; {lost} diverged" if lost else "") if seeds else "no runs")
+    return Cell(
+        run_count(result), complete, f"seeds {seeds}" + (f"; {lost} diverged" if lost else "") if seeds else "no runs"
+    )
 
 
 def _published(result: Result) -> Cell:
