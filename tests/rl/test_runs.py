@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from kenyon.rl.results import GameResult, load_scores, measures
 from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.train import Interrupted
 from tests.cli.conftest import Said
+from tests.report.made import Page, made, saved
+from tests.report.test_page import check_sound
 from tests.rl.fleets import SHORT
 from tests.rl.toys import make
 
@@ -331,6 +334,28 @@ def test_scores_of_other_games_stand_apart(toys: Arena, kenyon: Kenyon, tmp_path
     assert said.code == 0 and "toys (catch, sort): 2 games" in " ".join(said.out.split())
 
 
+@pytest.mark.parametrize("images", [False, True])
+def test_games_are_on_the_page(toys: Arena, kenyon: Kenyon, tmp_path: Path, images: bool) -> None:
+    results = play("toys", "ewc,finetune", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path / "results")
+    odd = replace(results["ewc"], config=results["ewc"].config | {"method": '<b>&"ש😀'})
+    lost = replace(odd.runs[0], scores=[], diverged=[0, 3])
+    replace(odd, runs=[lost, *odd.runs[1:]]).save(tmp_path / "results/toys/odd/scores.json")
+    if images:
+        saved(tmp_path / "results", made("ewc"))
+    said = kenyon("report", tmp_path / "results", "--out", tmp_path / "r.html")
+    assert said.code == 0, said.err
+    assert f"{3 + images} results of {1 + images} benchmark" in said.out
+    page = Page((tmp_path / "r.html").read_text())
+    check_sound(page)
+    (table,) = [t for t in page.tables if t["caption"].startswith("toys. Of games")]
+    head, *rows = [[cell["text"] for cell in row] for row in table["rows"]]
+    assert head[:6] == ["method", "NAR", "NP", "NS", "runs", "catch"]
+    assert [row[0] for row in rows] == ["finetune", "ewc", '<b>&"ש😀'] and rows[2][4] == "1 of 2"
+    assert "diverged in game 1, update 4" in page.text and ("All benchmarks" in page.text) == images
+    titles = {v["title"] for v in page.values["views"].values()}
+    assert {"Normalised plasticity", "NAR in continual learning"} <= titles
+
+
 def test_which_agent_is_watched_is_asked_for(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
     play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path, lambda_sp=[1.0, 2.0])
     for folder in (tmp_path, tmp_path / "toys/ewc"):
@@ -344,6 +369,7 @@ def test_which_agent_is_watched_is_asked_for(toys: Arena, kenyon: Kenyon, tmp_pa
     (point / "weights-1.safetensors").unlink()
     assert "Train it anew" in kenyon("watch", point).err
     assert "OUT/SUITE/METHOD" in kenyon("watch", tmp_path / "nowhere").err
+    assert "only scores of games" in kenyon("analyse", tmp_path).err
 
 
 def test_scores_are_normalised_by_fine_tuning_that_learned_alike(toys: Arena, tmp_path: Path) -> None:

@@ -15,16 +15,15 @@ from kenyon.errors import ConfigError
 from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import files_below
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
-from kenyon.rl.results import GameResult, load_scores
+from kenyon.rl.results import has_images, load_scores
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     played = load_scores(path)
-    results = {} if played and not _has_images(path) else load_results(path)
+    results = {} if played and not has_images(path) else load_results(path)
     if as_markdown:
         if not results:
             raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
@@ -48,10 +47,6 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
             console.print()
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
-
-
-def _has_images(path: Path) -> bool:
-    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:

@@ -101,6 +101,8 @@ def result_files(path: Path) -> list[Path]:
     if not path.exists():
         raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
     files = [path] if path.is_file() else files_below(path, "result.json")
+    if not files and files_below(path, "scores.json"):
+        raise ResultsError(f"{path} has only scores of games, which `kenyon show` and `kenyon report` know.")
     if not files:
         raise ResultsError(f"There are no results (result.json) below {path}.")
     return files

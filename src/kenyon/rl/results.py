@@ -19,7 +19,7 @@ import numpy as np
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import FleetOrigin, Kept
 from kenyon.experiments.mixed import File, labels
-from kenyon.experiments.results import compact, plain
+from kenyon.experiments.results import Result, compact, plain
 from kenyon.experiments.store import files_below
 from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary, rounded
@@ -131,6 +131,11 @@ def saved_scores(path: Path) -> dict[str, dict[str, File[GameResult]]]:
         for suite, some in groups.items()
         for games, files in some.items()
     }
+
+
+def has_images(path: Path) -> bool:
+    """Whether a path that has scores of games has results of images too."""
+    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
 
 
 def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
