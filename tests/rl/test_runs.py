@@ -351,7 +351,11 @@ def test_games_are_on_the_page(toys: Arena, kenyon: Kenyon, tmp_path: Path, imag
     head, *rows = [[cell["text"] for cell in row] for row in table["rows"]]
     assert head[:6] == ["method", "NAR", "NP", "NS", "runs", "catch"]
     assert [row[0] for row in rows] == ["finetune", "ewc", '<b>&"ש😀'] and rows[2][4] == "1 of 2"
-    assert "diverged in game 1, update 4" in page.text and ("All benchmarks" in page.text) == images
+    assert (
+        "catch, sort" in page.text
+        and "diverged in game 1, update 4" in page.text
+        and ("All benchmarks" in page.text) == images
+    )
     titles = {v["title"] for v in page.values["views"].values()}
     assert {"Normalised plasticity", "NAR in continual learning"} <= titles
 

@@ -38,7 +38,10 @@ def settings_list(result: Kept[Any, Any]) -> Markup:
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
     if result.point:
         settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
-    pairs = [tag("div", tag("dt", name), tag("dd", value_text(value))) for name, value in settings.items()]
+    texts = {
+        n: ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else value_text(v) for n, v in settings.items()
+    }
+    pairs = [tag("div", tag("dt", name), tag("dd", text)) for name, text in texts.items()]
     return tag("dl", pairs, class_="settings")
 
 
