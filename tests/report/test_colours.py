@@ -99,3 +99,4 @@ def test_points_of_one_method_alone_differ_in_colour() -> None:
     looks = styles({f"ewc[{v}]": "ewc" for v in range(40)}, ORDER)
     assert len({look[0] for look in list(looks.values())[:9]}) == 9
     assert len({tuple(look) for look in looks.values()}) == 40
+    assert styles({"ewc": "ewc"}, ORDER) == {"ewc": ["blue", "circle"]}  # as everywhere

@@ -51,6 +51,13 @@ def test_runs_that_diverged_are_told() -> None:
     assert "| 2 of 3 |" in results_markdown({"digits": {"ewc": some}})
 
 
+def test_a_long_name_never_cuts_numbers() -> None:
+    long = "a-name-that-goes-on-" * 8
+    text = told(*results_tables({long: made(long, learners=3), "ewc": made("ewc")}))
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert text.count(" ± ") == 1 + 2 * 3 + 1  # of the title, AAC, BWT and FWT of both, Cos of one
+
+
 def test_times_of_points_take_little_room() -> None:
     assert [rough_duration(s) for s in (41.44, 99.9, 100, 124, 5999)] == [
         "41.4 s",

@@ -163,7 +163,10 @@ def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
         pad_edge=False,
     )
     for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+        if place:
+            table.add_column(name, justify="right", no_wrap=True)
+        else:  # a long name goes on in the next line: numbers are never cut
+            table.add_column(name, overflow="fold")
     return table
 
 

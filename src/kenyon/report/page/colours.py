@@ -43,8 +43,9 @@ def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[s
     method, colours tell its points apart.
     """
     if len(set(methods.values())) == 1:
-        n = len(PALETTE)
-        return {label: [[*PALETTE][i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
+        usual, n = USUAL.get(next(iter(methods.values()))), len(PALETTE)
+        colours = sorted(PALETTE, key=lambda colour: colour != usual)  # its own first
+        return {label: [colours[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
     names = sorted(set(methods.values()), key=lambda m: (order.index(m) if m in order else len(order), m))
     taken: dict[str, str] = {m: USUAL[m] for m in names if m in USUAL}
     uses = dict.fromkeys(PALETTE, 0)

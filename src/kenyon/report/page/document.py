@@ -163,7 +163,9 @@ def _benchmark(
     if best is not None and len(group.main) > 1:
         aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
         on = " on held-out training data" if group.held_out else ""
-        winner = joined(f" Best average accuracy{on}: ", tag("strong", breakable(best.label)), " with ", aac, ".")
+        winner = joined(
+            f" Best average accuracy{on}: ", tag("strong", tag("bdi", breakable(best.label))), " with ", aac, "."
+        )
     titles = [*(s.title for s in sections), "Origin"]
     places = [figures.ids.new(place, title) for title in titles]
     return tag(

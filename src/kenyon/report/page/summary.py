@@ -114,7 +114,7 @@ def summary_tables(group: Group, origins: Mapping[str, str]) -> list[Markup]:
     folded = [
         tag(
             "details",
-            tag("summary", f"{method}: {counted(len(points), 'point')} of a grid"),
+            tag("summary", tag("bdi", method), f": {counted(len(points), 'point')} of a grid"),
             _summary(points, f"{group.benchmark}, {method}", origins, short=True),
             class_="points",
         )
