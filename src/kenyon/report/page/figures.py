@@ -62,7 +62,7 @@ class Figures:
             "figure",
             tag(
                 "figcaption",
-                tag("h4", breakable(view["title"]), id=title),
+                tag("h3" if where == "overview" else "h4", breakable(view["title"]), id=title),
                 tag("p", view["note"], class_="note") if view.get("note") else None,
             ),
             tag("div", class_="chart", id=place, data_view=place, hidden=True) if drawn else None,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kenyon.report.markdown import place
 from kenyon.report.page.figures import MISSING, Figures, scrolled, shown, table
-from kenyon.report.page.markup import Markup, breakable, tag
+from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.origin import fleets_table, settings_list
 from kenyon.report.page.sections import Section
 from kenyon.report.page.summary import pm
@@ -85,7 +85,7 @@ def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], o
                 tag("a", swatch, breakable(e.label), href=f"#{origins[e.label]}"),
                 *map(pm, rates),
                 run_count(e.result),
-                *(f"{pm(e.result.final(g), 1)} ({pm(e.result.learned(g), 1)})" for g in range(len(games))),
+                *(_both(e.result, g) for g in range(len(games))),
                 f"{e.result.parameters:,}",
                 duration(e.result.seconds),
             ]
@@ -97,6 +97,11 @@ def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], o
         meaning += " NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning."
     head = ["method", *(name.upper() for name in names), "runs", *games, "parameters", "time"]
     return table(f"{suite.title}. {meaning}", head, rows)
+
+
+def _both(result: GameResult, game: int) -> Markup:
+    """In the end, and below it when the game had just been learned."""
+    return joined(pm(result.final(game), 1), tag("br"), f"({pm(result.learned(game), 1)})")
 
 
 def _origins(suite: Suite, origins: Mapping[str, str], where: str) -> Markup:
