@@ -237,6 +237,22 @@ def test_runs_of_a_search_are_told_apart_and_named(tmp_path: Path) -> None:
     assert set(standing) == {"average accuracy on held-out training data, %"}
 
 
+def test_the_reference_is_counted_apart_and_explained(tmp_path: Path) -> None:
+    few = replace(made("mas"), alone={1: [88.0] * 4})
+    folder = saved(tmp_path / "results", made("ewc"), few, made("random-init", seeds=2))
+    page = page_of(folder, tmp_path)
+    check_sound(page)
+    assert "2 results, 6 runs, 2 more of random-init" in page.text
+    assert "random-init learns every task from a random start" in page.text
+    assert page.tables[1]["caption"] == "All benchmarks"
+    assert [cell["text"] for cell in page.tables[1]["rows"][1][:3]] == ["digits", "2", "6"]
+    (table,) = [t for t in page.tables if t["class"] == "summary"]
+    fwt = [cell["text"] for cell in table["rows"][0]].index("FWT")
+    told = {row[0]["text"]: row[fwt]["text"].replace(" (best)", "") for row in table["rows"]}
+    assert told["mas"].endswith(", n 1") and ", n" not in told["ewc"]
+    assert "random-init" not in page_of(saved(tmp_path / "without", made("ewc")), tmp_path).text
+
+
 def test_a_grid_has_a_row_a_point_and_marks_the_best(tmp_path: Path) -> None:
     points = [made("ewc", point={"lambda_sp": value}, seeds=2) for value in range(30)]
     page = page_of(saved(tmp_path / "results", *points, made("mas", seeds=2)), tmp_path)

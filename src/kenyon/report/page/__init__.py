@@ -43,5 +43,5 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
     folder = source if source.is_dir() else source.parent
     page = whole_page(groups, folder.resolve().name or "results", suites).encode()
     write_atomically(target, page)
-    count = sum(len(g.entries) for g in groups) + sum(len(s.entries) for s in suites)
+    count = sum(len(g.shown) for g in groups) + sum(len(s.entries) for s in suites)
     return Written(target, len(page), count, len(groups) + len(suites))

@@ -105,13 +105,17 @@ def _page(
 
 
 def _header(groups: Sequence[Group], suites: Sequence[Suite], name: str, places: Sequence[tuple[str, str]]) -> Markup:
-    results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.entries]
+    results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.shown]
     results += [e.result for s in suites for e in s.entries]
+    beside = sum(len(e.result.runs) for g in groups for e in g.entries) - sum(
+        len(e.result.runs) for g in groups for e in g.shown
+    )
     runs = [run for r in results for run in r.runs]
     lost = sum(not run.complete for run in runs)
     dates = sorted(f.finished[:10] for r in results for f in r.fleets)
     when = f", finished {dates[0]}" + (f" to {dates[-1]}" if dates[0] != dates[-1] else "") if dates else ""
     facts = [counted(len(results), "result"), counted(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
+    facts += [f"{beside} more of {REFERENCE} to measure forward transfer by"] if beside else []
     kinds = [counted(len(groups), "benchmark")] if groups else []
     kinds += [f"{counted(len(suites), 'suite')} of games"] if suites else []
     places = [*([("Overview", "overview")] if groups else []), *places]

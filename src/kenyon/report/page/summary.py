@@ -208,7 +208,7 @@ def overview_table(
     rows = []
     for group in groups:
         best = best_entry(group)
-        runs = sum(len(e.result.runs) for e in group.entries)
+        runs = sum(len(e.result.runs) for e in group.shown)
         devices = sorted({f.device for e in group.entries for f in e.result.fleets})
         to = f"#{origins[group.benchmark][best.label]}" if best else None
         rows.append(
