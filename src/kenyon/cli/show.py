@@ -9,12 +9,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.consoles import stdout
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
 from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
+from kenyon.experiments.store import unfinished
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
@@ -24,7 +25,11 @@ from kenyon.rl.results import has_images, load_scores
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
+    if unfinished_runs := unfinished(path).strip():
+        stderr().print(unfinished_runs, soft_wrap=True)
     if as_markdown:
+        if played and results:
+            stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
         if not results:
             raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
         print(results_markdown(results))
