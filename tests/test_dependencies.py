@@ -88,7 +88,7 @@ ALLOWED = {
     "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
     "sweep": DATA | {"methods", "metrics", "train", "experiments", "rl"},
     "theory": {"errors"},
-    "report": BASE | {"methods", "metrics", "train", "experiments", "bench", "theory", "views"},
+    "report": BASE | {"methods", "metrics", "train", "experiments", "rl", "bench", "theory", "views"},
     "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},
     "cli": DATA
     | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "sweep"}

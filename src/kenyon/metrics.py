@@ -7,7 +7,7 @@ not measured are NaN.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,11 @@ class Summary:
             return None
         sem = float(np.std(finite, ddof=1)) / sqrt(len(finite)) if len(finite) > 1 else float("nan")
         return cls(float(np.mean(finite)), sem, tuple(values))
+
+    @property
+    def count(self) -> int:
+        """How many runs have a value."""
+        return sum(map(isfinite, self.runs))
 
     def text(self, digits: int = 2) -> str:
         """mean ± standard error, or the mean alone of a single run."""

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from kenyon.analysis import ANALYSES, FlatnessSettings, analyse, compare
-from kenyon.analysis.store import Entry, config_digest
+from kenyon.analysis.store import Entry
 from kenyon.errors import ResultsError
 from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
+from kenyon.experiments.store import config_digest
 from kenyon.streams import Source, find_source
 from tests.analysis.test_model import without_origin
 

@@ -105,6 +105,61 @@ def test_missing_weights_and_folders(kenyon: Callable[..., Said], out: Path) -> 
     assert "nothing at" in kenyon("analyse", out / "nowhere").err
 
 
+def test_a_folder_that_cannot_be_written_to(kenyon: Callable[..., Said], out: Path, tmp_path: Path) -> None:
+    (out / "digits/caf-ewc/analysis").write_text("in the way")
+    said = kenyon("analyse", out, "--what", "flatness", "--method", "caf-ewc")
+    assert said.code == 1 and "Cannot write" in said.err and "--out" in said.err
+    elsewhere = tmp_path / "elsewhere"
+    said = kenyon("analyse", out, "--what", "pertask", "--out", elsewhere, "--json")
+    assert said.code == 0, said.err
+    assert f"Written in {elsewhere}" in said.err
+    assert (elsewhere / "digits/analysis/pertask.png").is_file()
+    there = json.loads(said.out.splitlines()[-1])["digits"]["caf-ewc"]["pertask"]
+    assert Path(there) == elsewhere / "digits/caf-ewc/analysis/pertask.json" and Path(there).is_file()
+    written = (elsewhere / "digits/analysis/pertask.json").stat().st_mtime_ns
+    assert kenyon("analyse", out, "--what", "pertask", "--out", elsewhere).code == 0
+    assert (elsewhere / "digits/analysis/pertask.json").stat().st_mtime_ns == written  # nothing was new
+
+
+@pytest.mark.parametrize(
+    ("name", "option"), [("benchmark", "--benchmark mine.py"), ("method", "--method ewc,mine.py")]
+)
+def test_what_is_of_a_users_file_is_asked_for(kenyon: Callable[..., Said], out: Path, name: str, option: str) -> None:
+    file = out / "digits/caf-ewc/result.json"
+    body = json.loads(file.read_text())
+    body["config"][name] = "mine"
+    file.write_text(json.dumps(body))
+    said = kenyon("analyse", out, "--what", "pertask")
+    assert said.code == 1 and f"a {name} called 'mine'" in said.err and option in said.err
+
+
+def test_analyses_of_runs_that_have_changed_are_not_shown(kenyon: Callable[..., Said], out: Path) -> None:
+    """Trained anew, or measured anew in one of two results that a picture compares."""
+
+    def shown() -> tuple[bool, bool, bool]:
+        assert kenyon("report", out, "--out", out / "report.html").code == 0
+        page = (out / "report.html").read_text()
+        return (
+            "digits: accuracy of every task in the end" in page,
+            ">ewc: accuracy of every task" in page,
+            ">caf-ewc: accuracy of every task" in page,
+        )
+
+    assert kenyon("analyse", out, "--what", "pertask").code == 0
+    assert shown() == (True, True, True)
+    file = out / "digits/ewc/result.json"
+    body = json.loads(file.read_text())
+    body["runs"][0]["accuracy"][-1][0] -= 1
+    file.write_text(json.dumps(body))
+    assert shown() == (False, False, True)
+    assert kenyon("analyse", out, "--what", "pertask", "--method", "ewc").code == 0
+    assert shown() == (False, True, True)
+    assert kenyon("analyse", out, "--what", "pertask").code == 0
+    assert shown() == (True, True, True)
+    (out / "digits/caf-ewc/analysis/pertask.json").unlink()
+    assert shown() == (False, True, False)
+
+
 def test_analyses_are_in_the_report(kenyon: Callable[..., Said], out: Path) -> None:
     assert kenyon("analyse", out, *QUICK).code == 0
     said = kenyon("report", out, "--out", out / "report.html")

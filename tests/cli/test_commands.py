@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
+from tests.report.made import made, saved
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]
 
@@ -292,3 +293,16 @@ def test_several_benchmarks_in_one_command(kenyon: Callable[..., Said], tmp_path
     assert said.code == 1 and "No benchmark is named" in said.err
     said = kenyon("run", "digits,nonsense", "--out", tmp_path)
     assert said.code == 1 and "nonsense" in said.err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_unfinished_runs_are_named(kenyon: Callable[..., Said], tmp_path: Path, finished: bool) -> None:
+    state = tmp_path / "results/digits/ewc/state-0123.safetensors"
+    state.parent.mkdir(parents=True)
+    state.write_bytes(b"")
+    if finished:
+        saved(tmp_path / "results", made("mas"))
+    for words in (["show"], ["report", "--out", tmp_path / "r.html"]):
+        said = kenyon(words[0], tmp_path / "results", *words[1:])
+        assert said.code == (0 if finished else 1)
+        assert "Unfinished runs are in digits/ewc: the command that began them goes on" in said.err

@@ -52,7 +52,7 @@ def test_a_file_is_a_method(kenyon: Callable[..., Said], tmp_path: Path) -> None
     ]
     METHODS.pop("selective-forgetting")  # as in another process
     said = kenyon("analyse", tmp_path, "--what", "pertask")
-    assert said.code == 1 and "--method mine.py" in said.err
+    assert said.code == 1 and "finetune,mine.py" in said.err
     said = kenyon("analyse", tmp_path, "--what", "pertask", "--method", EXAMPLE)
     assert said.code == 0, said.err
     assert (tmp_path / "digits" / "selective-forgetting" / "analysis" / "pertask.json").is_file()

@@ -63,7 +63,9 @@ def test_a_search_is_told_drawn_written_and_run(kenyon: Callable[..., Said], tmp
     assert "1 result " in page.read_text() or "1 result," in page.read_text()
     analysed = kenyon("analyse", tmp_path, "--what", "change,diversity", "--json")
     assert list(json.loads(analysed.out.splitlines()[-1])["digits"]) == ["caf-ewc"], analysed.err
-    assert "is of a search, which keeps no weights" in kenyon("analyse", folder, "--what", "change").err
+    refused = kenyon("analyse", folder)
+    assert refused.code == 1 and "has only runs of a search" in refused.err and "best.toml" in refused.err
+    assert not list(folder.rglob("analysis"))
 
 
 def test_options_win_over_the_file(kenyon: Callable[..., Said], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,58 @@ def test_it_draws_everything_and_fits(browser: Browser, page: Path, width: int, 
         )
         == []
     )
+
+
+@pytest.mark.parametrize("width", [1264, 390])
+def test_points_of_a_large_grid_can_be_told_apart(browser: Browser, tmp_path: Path, width: int) -> None:
+    values = [(a, b, g) for a in (1000, 50000) for b in (1e-8, 1e-6) for g in (0.001, 0.01, 0.1)]
+    points = [made("ewc", point={"lambda_sp": a, "lambda_af": b, "gamma": g}) for a, b, g in values]
+    browser.open(write_report(saved(tmp_path / "results", *points), tmp_path / "r.html").path, width=width)
+    assert browser("document.documentElement.scrollWidth") <= width
+    cut = "[...document.querySelectorAll('.summary tbody th')].filter(t => t.scrollWidth > t.clientWidth).length"
+    assert browser(cut) == 0
+    drawn = browser("[...document.querySelectorAll('.chart')].map(c => c.textContent).join(' ')")
+    assert "…" not in drawn and drawn.count("gamma=0.001") >= 3
+    assert (browser("document.querySelectorAll('.key').length") > 0) == (width < 480)  # names below the chart
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    browser.call("Emulation.setDeviceMetricsOverride", width=718, height=1000, deviceScaleFactor=1, mobile=False)
+    wide = browser("document.documentElement.scrollWidth")
+    browser.call("Emulation.setEmulatedMedia", media="")
+    assert wide <= 718  # paper, A4
+
+
+# Text whose contrast with what is behind it is below 4.5.
+ILLEGIBLE = """(() => {
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const ground = (e) => {
+    const c = e ? numbers(getComputedStyle(e).backgroundColor) : [255, 255, 255];
+    return c.length < 4 || c[3] > 0 ? c : ground(e.parentElement);
+  };
+  const worded = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  const seen = (e) => e.getClientRects().length && !e.closest(".unseen");
+  return [...document.querySelectorAll("body *")].filter((e) => worded(e) && seen(e)).filter((e) => {
+    const style = getComputedStyle(e), a = light(numbers(e instanceof SVGElement ? style.fill : style.color));
+    const b = light(ground(e));
+    return (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05) < 4.5;
+  }).map((e) => e.outerHTML.slice(0, 80));
+})()"""
+UNNAMED = """[...document.querySelectorAll('a, button, select, summary, [tabindex="0"]')]
+  .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
+  .map((e) => e.outerHTML.slice(0, 80))"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_for_eyes_and_for_screen_readers(browser: Browser, page: Path, dark: bool) -> None:
+    browser.open(page, dark=dark)
+    browser("document.querySelectorAll('details').forEach((d) => { d.open = true })")
+    assert browser(ILLEGIBLE) == []
+    levels = browser("[...document.querySelectorAll('h1, h2, h3, h4')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1 and all(b <= a + 1 for a, b in pairwise(levels))  # no level is left out
+    assert browser("[...document.querySelectorAll('th')].every((h) => h.scope)")
+    assert browser("[...document.querySelectorAll('table')].every((t) => t.caption)")
+    assert browser(UNNAMED) == []
 
 
 def test_hostile_results_do_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -93,3 +93,10 @@ def test_a_method_has_one_colour_and_a_label_one_look() -> None:
     nine = ["finetune", "si", "mas", "ewc", "ewc-af1", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"]
     assert len({look[0] for look in styles({m: m for m in nine}, ORDER).values()}) == 9
     assert all(colour in PALETTE and mark in MARKS for colour, mark in looks.values())
+
+
+def test_points_of_one_method_alone_differ_in_colour() -> None:
+    looks = styles({f"ewc[{v}]": "ewc" for v in range(40)}, ORDER)
+    assert len({look[0] for look in list(looks.values())[:9]}) == 9
+    assert len({tuple(look) for look in looks.values()}) == 40
+    assert styles({"ewc": "ewc"}, ORDER) == {"ewc": ["blue", "circle"]}  # as everywhere

@@ -213,12 +213,44 @@ def test_odd_results(tmp_path: Path) -> None:
     assert rows["si"][:2] == ["–", "0"] and rows["ewc"][:2] == ["–", "0 of 3"]
     assert rows["caf-ewc"][1] == "1 of 3" and "±" not in rows["finetune"][0]
     assert rows["joint"][2:5] == ["–", "–", "–"]
-    assert rows["mas"][0] == pm(hole.aac) and hole.aac is not None and len(hole.aac.runs) == 3
+    assert rows["mas"][0] == f"{pm(hole.aac)}, n 2" and hole.aac is not None and len(hole.aac.runs) == 3
     assert "diverged in task 3, epoch 2" in page.text
     frames = [f["name"] for v in page.values["views"].values() if v["title"] == "caf-ewc" for f in v["data"]]
     assert "seed 0, diverged" in frames
     one = page_of(saved(tmp_path / "one", made("ewc", tasks=1)), tmp_path)
     check_sound(one)
+
+
+def test_runs_of_a_search_are_told_apart_and_named(tmp_path: Path) -> None:
+    def searched(name: str) -> list[Result]:
+        return [made("ewc", point={"lambda_sp": v}, search={"name": name, "share": 0.2}) for v in (1, 2)]
+
+    folder = tmp_path / "search"
+    for name in ("held-out", "short"):
+        saved(folder, *searched(name), place=name)
+    page = page_of(folder, tmp_path)
+    check_sound(page)
+    summaries = [t["caption"].partition(":")[0] for t in page.tables if t["class"] == "summary"]
+    assert summaries == ["digits (held-out search)", "digits (short search)"]
+    assert page.text.count("They are no test results.") == 2 and "Upright lines: published" not in page.text
+    standing = [v["x"] for v in page.values["views"].values() if v["kind"] == "bars"]
+    assert set(standing) == {"average accuracy on held-out training data, %"}
+
+
+def test_the_reference_is_counted_apart_and_explained(tmp_path: Path) -> None:
+    few = replace(made("mas"), alone={1: [88.0] * 4})
+    folder = saved(tmp_path / "results", made("ewc"), few, made("random-init", seeds=2))
+    page = page_of(folder, tmp_path)
+    check_sound(page)
+    assert "2 results, 6 runs, 2 more of random-init" in page.text
+    assert "random-init learns every task from a random start" in page.text
+    assert page.tables[1]["caption"] == "All benchmarks"
+    assert [cell["text"] for cell in page.tables[1]["rows"][1][:3]] == ["digits", "2", "6"]
+    (table,) = [t for t in page.tables if t["class"] == "summary"]
+    fwt = [cell["text"] for cell in table["rows"][0]].index("FWT")
+    told = {row[0]["text"]: row[fwt]["text"].replace(" (best)", "") for row in table["rows"]}
+    assert told["mas"].endswith(", n 1") and ", n" not in told["ewc"]
+    assert "random-init" not in page_of(saved(tmp_path / "without", made("ewc")), tmp_path).text
 
 
 def test_a_grid_has_a_row_a_point_and_marks_the_best(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from kenyon.cli.show import load_results
 from kenyon.report.markdown import overview_markdown, results_markdown
-from kenyon.report.tables import best_points, duration, results_tables, rough_duration
+from kenyon.report.tables import best_points, duration, results_json, results_tables, rough_duration
 from tests.report.made import made
 
 H200 = Path("benchmarks/h200")
@@ -39,6 +39,23 @@ def test_who_has_another_number_of_runs_is_told() -> None:
     some = {"ewc": made("ewc", seeds=3), "mas": made("mas", seeds=3), "si": made("si", seeds=1)}
     text = " ".join(told(*results_tables(some)).split())
     assert "3 runs, mean" in text and "1 run: si." in text
+
+
+def test_runs_that_diverged_are_told() -> None:
+    whole = made("ewc", seeds=3)
+    some = replace(whole, runs=[replace(whole.runs[0], accuracy=[], diverged=[0, 0]), *whole.runs[1:]])
+    text = " ".join(told(*results_tables({"ewc": some, "mas": made("mas")})).split())
+    assert "Diverged: ewc 1 of 3 runs." in text and "Diverged" not in told(*results_tables({"ewc": whole}))
+    (grid,) = results_tables({"ewc[a=1]": replace(some, point={"a": 1}), "ewc[a=2]": replace(whole, point={"a": 2})})
+    assert " 2 of 3 " in told(grid) and "Diverged: a=1 1 of 3 runs." in " ".join(told(grid).split())
+    assert "| 2 of 3 |" in results_markdown({"digits": {"ewc": some}})
+
+
+def test_a_long_name_never_cuts_numbers() -> None:
+    long = "a-name-that-goes-on-" * 8
+    text = told(*results_tables({long: made(long, learners=3), "ewc": made("ewc")}))
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert text.count(" ± ") == 1 + 2 * 3 + 1  # of the title, AAC, BWT and FWT of both, Cos of one
 
 
 def test_times_of_points_take_little_room() -> None:
@@ -83,3 +100,29 @@ def test_published_values_stand_beside_the_whole_protocol_only() -> None:
     assert "69.18" not in results_markdown({"r-cifar-100": {"ewc": short}})
     assert "69.18" not in overview_markdown({"r-cifar-100": {"ewc": short}})
     assert "of-a-file" in told(*results_tables({"ewc": own}))
+
+
+def test_runs_of_a_search_are_no_test_results() -> None:
+    how = {"name": "short", "share": 0.2}
+    points = {f"ewc[lambda_sp={v}]": made("ewc", point={"lambda_sp": v}, search=how) for v in (1, 2)}
+    (table,) = results_tables(points)
+    assert "digits (short search), ewc: 2 points" in told(table) and "held-out training data" in told(table)
+    assert "no test results" in results_markdown({"digits (short search)": points})
+    assert results_json(points, 1.0, "cpu")["methods"]["ewc[lambda_sp=1]"]["search"] == how
+    assert "held-out" not in told(*results_tables({"ewc": made("ewc")}))
+    (results,) = load_results(H200 / "r-cifar-100").values()
+    searched = replace(results["ewc"], config=results["ewc"].config | {"search": how})
+    assert "69.18" not in results_markdown({"r-cifar-100": {"ewc": searched}})
+
+
+def test_how_many_runs_have_forward_transfer_is_told() -> None:
+    some = {"ewc": made("ewc", seeds=3), "mas": made("mas", seeds=3)}
+    assert "FWT here" not in told(*results_tables(some))
+    some["mas"] = replace(some["mas"], alone={0: [88.0] * 4})
+    text = " ".join(told(*results_tables(some)).split())
+    assert "FWT here is of 1 of 3 runs (mas): the others have no random-init" in text
+    assert ", n 1 | 3 |" in results_markdown({"digits": some})
+    grid = {f"ewc[a={v}]": replace(made("ewc", point={"a": v}), alone={0: [88.0] * 4}) for v in range(9)}
+    assert "FWT here is of 1 of 3 runs:" in " ".join(told(*results_tables(grid)).split())
+    grid["ewc[a=1]"] = made("ewc", point={"a": 1})
+    assert "(a=0, a=2, a=3, a=4, a=5, a=6 and 2 more)" in " ".join(told(*results_tables(grid)).split())

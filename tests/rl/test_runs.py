@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from kenyon.cli.show import load_scores
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments import keeping
 from kenyon.methods import METHODS
@@ -19,10 +19,12 @@ from kenyon.rl.arenas import ARENAS, Arena
 from kenyon.rl.config import GamesConfig, configure_games, playable, settings
 from kenyon.rl.loop import Agents
 from kenyon.rl.policy import policy_of
-from kenyon.rl.results import GameResult, measures
+from kenyon.rl.results import GameResult, load_scores, measures
 from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.train import Interrupted
 from tests.cli.conftest import Said
+from tests.report.made import Page, made, saved
+from tests.report.test_page import check_sound
 from tests.rl.fleets import SHORT
 from tests.rl.toys import make
 
@@ -299,7 +301,9 @@ def test_the_published_settings_of_atari(tmp_path: Path) -> None:
     assert (values["caf-ewc"]["lambda_af"], values["caf-ewc"]["gamma"]) == (1e-5, 0.01)
 
 
-def test_a_run_that_diverged_keeps_what_it_had(toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_diverged_keeps_what_it_had(
+    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begin = Agents._begin_game
 
     def spoiled(self: Agents) -> None:
@@ -313,6 +317,8 @@ def test_a_run_that_diverged_keeps_what_it_had(toys: Arena, tmp_path: Path, monk
     assert [run.seed for run in result.complete_runs] == [1]
     assert not (tmp_path / "toys/ewc/weights-0.safetensors").exists()
     assert result.to_json() == GameResult.load(tmp_path / "toys/ewc/scores.json").restricted([0, 1]).to_json()
+    said = " ".join(kenyon("show", tmp_path).out.split())
+    assert "2 games, 1 run " in said and "runs 1 of 2" in said and "Diverged: ewc 1 of 2 runs." in said
 
 
 def test_scores_of_other_games_stand_apart(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
@@ -326,6 +332,48 @@ def test_scores_of_other_games_stand_apart(toys: Arena, kenyon: Kenyon, tmp_path
     assert measures(found["toys (sort, catch)"]) == {}  # there is no fine-tuning in that order
     said = kenyon("show", tmp_path)
     assert said.code == 0 and "toys (catch, sort): 2 games" in " ".join(said.out.split())
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_games_are_on_the_page(toys: Arena, kenyon: Kenyon, tmp_path: Path, images: bool) -> None:
+    results = play("toys", "ewc,finetune", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path / "results")
+    odd = replace(results["ewc"], config=results["ewc"].config | {"method": '<b>&"ש😀'})
+    lost = replace(odd.runs[0], scores=[], diverged=[0, 3])
+    replace(odd, runs=[lost, *odd.runs[1:]]).save(tmp_path / "results/toys/odd/scores.json")
+    if images:
+        saved(tmp_path / "results", made("ewc"))
+    said = kenyon("report", tmp_path / "results", "--out", tmp_path / "r.html")
+    assert said.code == 0, said.err
+    assert f"{3 + images} results of {1 + images} benchmark" in said.out
+    page = Page((tmp_path / "r.html").read_text())
+    check_sound(page)
+    (table,) = [t for t in page.tables if t["caption"].startswith("toys. Of games")]
+    head, *rows = [[cell["text"] for cell in row] for row in table["rows"]]
+    assert head[:6] == ["method", "NAR", "NP", "NS", "runs", "catch"]
+    assert [row[0] for row in rows] == ["finetune", "ewc", '<b>&"ש😀'] and rows[2][4] == "1 of 2"
+    assert (
+        "catch, sort" in page.text
+        and "diverged in game 1, update 4" in page.text
+        and ("All benchmarks" in page.text) == images
+    )
+    titles = {v["title"] for v in page.values["views"].values()}
+    assert {"Normalised plasticity", "NAR in continual learning"} <= titles
+
+
+def test_which_agent_is_watched_is_asked_for(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+    play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path, lambda_sp=[1.0, 2.0])
+    for folder in (tmp_path, tmp_path / "toys/ewc"):
+        said = kenyon("watch", folder)
+        assert said.code == 1 and "lambda_sp=1" in said.err and "lambda_sp=2" in said.err
+        assert str(tmp_path / "toys/ewc/lambda_sp=1") in said.err  # as an example
+    point = tmp_path / "toys/ewc/lambda_sp=1"
+    (point / "weights-0.safetensors").unlink()
+    said = kenyon("watch", point)
+    assert said.code == 1 and "was not kept. Those of seed 1 are there." in said.err
+    (point / "weights-1.safetensors").unlink()
+    assert "Train it anew" in kenyon("watch", point).err
+    assert "OUT/SUITE/METHOD" in kenyon("watch", tmp_path / "nowhere").err
+    assert "only scores of games" in kenyon("analyse", tmp_path).err
 
 
 def test_scores_are_normalised_by_fine_tuning_that_learned_alike(toys: Arena, tmp_path: Path) -> None:

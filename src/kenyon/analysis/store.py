@@ -22,9 +22,8 @@ from kenyon.analysis.model import Saved
 from kenyon.errors import ResultsError
 from kenyon.experiments.config import Config
 from kenyon.experiments.harvest import origin_here
-from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, compact, plain
-from kenyon.experiments.store import settled, weights_path
+from kenyon.experiments.store import check_writable, config_digest, weights_path
 from kenyon.files import write_atomically
 from kenyon.metrics import Summary
 from kenyon.nets import Net
@@ -53,24 +52,28 @@ def analyse(
     source: Callable[[], Source],
     device: torch.device,
     told: Callable[[str], None] = lambda text: None,
+    into: Path | None = None,
 ) -> Entry:
-    """Measure what is missing of a result, and write it beside it."""
-    path = folder / "analysis" / f"{analysis.name}.json"
+    """Measure what is missing of a result, and write it beside it, or into another folder."""
+    path = (into or folder) / "analysis" / f"{analysis.name}.json"
     complete = result.complete_runs[: analysis.runs]
     if not complete:
         raise ResultsError(f"{folder} has no run whose loss stayed finite: there is nothing to analyse.")
     identity = {"configuration": config_digest(result.config), "settings": asdict(settings)}
     before = _read(path, identity)
     known = {run["seed"]: run for run in before.get("runs", [])}
-    runs, measured = [], []
+    runs: list[Values] = []
+    measured: list[Values] = []
     net: Net | None = None
     for one in complete:
         case = Case(folder, result, one, source, device)  # goes with its model when the next one comes
-        numbers_of_run, basis = _digest(case), _basis(analysis, case)
+        numbers_of_run, basis = one.digest, _basis(analysis, case)
         run = known.get(one.seed)
         if run is None or not _fits(analysis, run, basis, numbers_of_run):
             if analysis.weights:
                 told(f"{result.label}: {analysis.name}, seed {one.seed}")
+            if not measured:
+                check_writable(path.parent)  # before what may take long
             started = time.perf_counter()
             values = numbers(analysis.measure(case, settings))
             seconds = round(time.perf_counter() - started, 3)
@@ -110,19 +113,19 @@ def compare(
     path = folder / f"{analysis.name}.json"
     of = {label: entry.path.relative_to(folder.parent).as_posix() for label, entry in entries.items()}
     body = {"format": FORMAT, "analysis": analysis.name, "about": analysis.about, "benchmark": benchmark, "of": of}
-    write(path, body | {"view": view})
+    # Of what it is drawn: whoever measures one of them anew makes it out of date.
+    body["basis"] = {
+        label: {str(run["seed"]): run["basis"] for run in entry.runs} for label, entry in entries.items()
+    }
+    body["view"] = view
+    if plain(body) != _anything(path):
+        write(path, body)
     return path, view
 
 
 def write(path: Path, body: dict[str, Any]) -> None:
     text = compact(json.dumps(plain(body), indent=1, allow_nan=False, ensure_ascii=False))
     write_atomically(path, (text + "\n").encode())
-
-
-def config_digest(config: dict[str, Any]) -> str:
-    """Of a configuration by value: 1000 and 1000.0 are one."""
-    flat = {name: value_text(value) for name, value in settled(config).items()}
-    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _fits(analysis: Analysis, run: Values, basis: str | None, numbers_of_run: str) -> bool:
@@ -134,20 +137,11 @@ def _fits(analysis: Analysis, run: Values, basis: str | None, numbers_of_run: st
     return bool(run["basis"] == basis and run.keys() >= {*analysis.scalars})
 
 
-def _digest(case: Case) -> str:
-    """Of a run's numbers."""
-    return hashlib.sha256(_numbers(case)).hexdigest()[:16]
-
-
-def _numbers(case: Case) -> bytes:
-    return json.dumps(plain(asdict(case.run)), sort_keys=True).encode()
-
-
 def _basis(analysis: Analysis, case: Case) -> str | None:
     """A digest of what is measured: the run's weights, those of every task where they are there, and its numbers.
     None where weights are needed and not there.
     """
-    digest = hashlib.sha256(_numbers(case))
+    digest = hashlib.sha256(case.run.numbers)
     if analysis.weights:
         saved = Saved(case.folder, case.result, Config.from_dict(case.result.config))
         path = weights_path(case.folder, case.run.seed)
@@ -178,12 +172,19 @@ def _of_others(origins: list[dict[str, Any]], measured: list[Values]) -> list[di
     return [origin for origin in left if origin["seeds"]]
 
 
+def _anything(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
 def _read(path: Path, identity: dict[str, Any]) -> dict[str, Any]:
     """What is there, if it was made with the same configuration and settings."""
+    body = _anything(path)
     try:
-        body = json.loads(path.read_text())
         same = body["format"] == FORMAT and all(body[name] == value for name, value in identity.items())
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (LookupError, TypeError):
         return {}
     return body if same else {}
 

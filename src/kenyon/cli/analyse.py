@@ -18,10 +18,12 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.run import named_methods
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
+from kenyon.experiments.benchmarks import BENCHMARKS
+from kenyon.experiments.labels import point_name
 from kenyon.experiments.mixed import reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
-from kenyon.methods import find_method
+from kenyon.methods import METHODS
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
 from kenyon.report.plots import draw_views
@@ -41,6 +43,7 @@ def analyse_command(
     data: Path | None,
     device: str,
     settings: list[str],
+    out: Path | None,
     as_json: bool,
 ) -> None:
     asked = _asked(what)
@@ -76,20 +79,22 @@ def analyse_command(
                     source,
                     where,
                     lambda text: told.print(text, soft_wrap=True),
+                    None if out is None else out / name / result.method / point_name(result.point),
                 )
                 entries[label] = entry
-                _draw(entry.path, entry.view, new=entry.measured > 0)
+                _draw(entry.path, entry.view)
                 written.setdefault(name, {}).setdefault(label, {})[analysis] = str(entry.path)
-            beside = _common_folder(mine)
+            beside = _common_folder(mine) if out is None else out / name / "analysis"
             if beside is not None:
                 together = compare(ANALYSES[analysis], name, entries, beside)
                 if together is not None:
-                    _draw(*together, new=True)
+                    _draw(*together)
             if entries:
                 _tell(spoken, name, ANALYSES[analysis], entries)
     if not written:
         raise ResultsError(f"Nothing of {what} can be measured of the results below {path}.")
-    spoken.print("Written beside the results, in analysis/ (JSON, PNG and SVG).", soft_wrap=True)
+    where_to = "beside the results, in analysis/" if out is None else f"in {out}"
+    spoken.print(f"Written {where_to} (JSON, PNG and SVG).", soft_wrap=True)
     if as_json:
         print(json.dumps(written))
 
@@ -129,6 +134,11 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     if benchmark is not None and is_user_file(benchmark):
         benchmark = load_benchmark_file(Path(benchmark))
     files = reported(path)
+    if all(result.held_out for _, result in files):
+        raise ResultsError(
+            f"{path} has only runs of a search, whose accuracies are of held-out training data and whose weights are "
+            "not kept. Run what it chose, `kenyon run --config .../best.toml --out chosen`, and analyse that."
+        )
     wanted = None if methods is None else named_methods(methods)
     found: dict[str, dict[str, tuple[Path, Result]]] = {}
     labels: set[str] = set()
@@ -137,8 +147,7 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
         # The reference for FWT begins every task anew: only who asks for it wants to know more of it.
         named = result.method != REFERENCE if wanted is None else {result.method, result.label} & set(wanted)
         if benchmark in (None, result.benchmark) and (named or len(files) == 1):
-            find_benchmark(result.benchmark)
-            find_method(result.method)
+            _check_known(file.parent, result, sorted({r.method for _, r in files} & {*METHODS}))
             mine = found.setdefault(result.benchmark, {})
             if result.label in mine:
                 raise ResultsError(
@@ -154,15 +163,26 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     return found
 
 
+def _check_known(folder: Path, result: Result, others: list[str]) -> None:
+    """That its benchmark and method are there; those of a user's file are when it was named."""
+    own = f"{folder} is of a {{}} called '{{}}', which Kenyon does not have. If it is yours, name its file too: {{}}."
+    if result.benchmark not in BENCHMARKS:
+        raise ConfigError(own.format("benchmark", result.benchmark, "--benchmark mine.py"))
+    if result.method not in METHODS:
+        beside = ",".join([*(name for name in others if name != REFERENCE), "mine.py"])
+        raise ConfigError(own.format("method", result.method, f"--method {beside}"))
+
+
 def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:
     """BENCHMARK/analysis of results that stand in one benchmark's folder."""
     folders = {folder.parent.parent if result.point else folder.parent for folder, result in results.values()}
     return folders.pop() / "analysis" if len(folders) == 1 else None
 
 
-def _draw(path: Path, view: View, *, new: bool) -> None:
+def _draw(path: Path, view: View) -> None:
+    """What has changed since it was drawn, or was not drawn yet."""
     picture = path.with_suffix(".png")
-    if new or not picture.exists():
+    if not picture.exists() or picture.stat().st_mtime < path.stat().st_mtime:
         draw_views([view], picture, suffixes=(".png", ".svg"))
 
 

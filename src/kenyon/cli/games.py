@@ -20,10 +20,11 @@ from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
 from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import plain
+from kenyon.experiments.store import files_below
 from kenyon.methods import find_method
 from kenyon.metrics import Summary, rounded
 from kenyon.report.plots import draw_views
-from kenyon.report.tables import counted, duration, pm
+from kenyon.report.tables import counted, diverged, duration, pm, run_count
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, settings
 from kenyon.rl.pictures import fig6
@@ -122,12 +123,13 @@ def scores_table(results: Mapping[str, GameResult], suite: str | None = None) ->
     parts = -(-len(labels) // ABREAST)
     ends = [len(labels) * part // parts for part in range(parts + 1)]
     tables = [_columns({label: results[label] for label in labels[a:b]}, found) for a, b in pairwise(ends)]
-    counts = f"{counted(len(first.games), 'game')}, {counted(len(first.runs), 'run')}"
+    most = max(len(result.complete_runs) for result in results.values())
+    counts = f"{counted(len(first.games), 'game')}, {counted(most, 'run')}"
     tables[0].title = f"{suite or first.benchmark}: {counts}"
     said = ["Mean raw score of an episode in the end; in brackets, when the game had just been learned."]
     if found:
         said.append("NAR, NP, NS: all games in the end, further games learned, and what is left, by fine-tuning.")
-    tables[-1].caption = " ".join([*said, *unmeasured(results)])
+    tables[-1].caption = " ".join([*said, *unmeasured(results), *diverged(results)])
     return Group(*tables)
 
 
@@ -143,6 +145,8 @@ def _columns(results: Mapping[str, GameResult], found: Mapping[str, Measured]) -
     for name in ("nar", "np", "ns") if found else ():
         mine = (getattr(found[label], name) if label in found else None for label in results)
         table.add_row(name.upper(), *(pm(one) if one else "-" for one in mine))
+    if len({(len(r.runs), len(r.complete_runs)) for r in results.values()}) > 1 or diverged(results):
+        table.add_row("runs", *(run_count(r) for r in results.values()))
     table.add_row("time", *(duration(r.seconds) for r in results.values()))
     table.add_row("steps/s", *(f"{_speed(r):,.0f}" for r in results.values()))
     return table
@@ -176,11 +180,20 @@ def scores_json(results: Mapping[str, GameResult]) -> dict[str, Any]:
     }
 
 
+def _agents_below(folder: Path, most: int = 8) -> str:
+    """Which folders below can be meant: those of methods, and of points of a grid."""
+    found = [path.parent.relative_to(folder).as_posix() for path in files_below(folder, GameResult.FILE)]
+    if not found:
+        return "Give the folder of a method below a suite of games, OUT/SUITE/METHOD."
+    rest = f" and {len(found) - most} more" if len(found) > most else ""
+    return f"Name one of those below it: {', '.join(found[:most])}{rest}. For example {folder / found[0]}."
+
+
 def watch_command(result: Path, *, game: str | None, seed: int, out: Path | None, seconds: float) -> None:
     """One episode of a trained run as a GIF."""
     folder = result.parent if result.is_file() else result
     if not (folder / GameResult.FILE).is_file():
-        raise ResultsError(f"{folder} has no trained agents. Give the folder of a method below a suite of games.")
+        raise ResultsError(f"{folder} has no trained agents itself. {_agents_below(folder)}")
     policy = policy_of(folder, seed, game)
     suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
     path = out or folder / f"{policy.game}-{seed}.gif"

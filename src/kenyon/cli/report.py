@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from kenyon.cli.consoles import stderr
+from kenyon.experiments.store import unfinished
 from kenyon.report.page import write_report
 
 
 def report_command(path: Path, out: Path, *, apart: bool, as_json: bool) -> None:
     written = write_report(path, out, apart=apart)
+    if told := unfinished(path).strip():
+        stderr().print(told, soft_wrap=True)
     if as_json:
         body = {"report": str(written.path), "bytes": written.size, "results": written.results}
         print(json.dumps(body | {"benchmarks": written.benchmarks}))

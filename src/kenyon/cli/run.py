@@ -175,8 +175,8 @@ def named_benchmark(text: str) -> str:
         return load_benchmark_file(Path(text))
     if text in ARENAS:
         raise ConfigError(
-            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep` and `kenyon show` know it, and nothing "
-            "else."
+            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep`, `kenyon show` and `kenyon report` "
+            "know it, and nothing else."
         )
     if text not in BENCHMARKS:
         raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})

@@ -9,23 +9,27 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.consoles import stdout
+from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
 from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import files_below
+from kenyon.experiments.store import unfinished
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
-from kenyon.rl.results import GameResult
+from kenyon.rl.results import has_images, load_scores
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     played = load_scores(path)
-    results = {} if played and not _has_images(path) else load_results(path)
+    results = {} if played and not has_images(path) else load_results(path)
+    if unfinished_runs := unfinished(path).strip():
+        stderr().print(unfinished_runs, soft_wrap=True)
     if as_markdown:
+        if played and results:
+            stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
         if not results:
             raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
         print(results_markdown(results))
@@ -50,27 +54,6 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
         _details(console, next(iter(methods.values())))
 
 
-def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
-    """All scores of games at or below a path: suite -> label -> result. Where other games were learned, or in another
-    order, they stand apart; labels tell apart what was made under different settings.
-    """
-    paths = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
-    groups: dict[str, dict[str, list[File[GameResult]]]] = {}  # suite -> games -> files
-    for file in (File(name.as_posix(), GameResult.load(name), name) for name in paths):
-        groups.setdefault(file.result.benchmark, {}).setdefault(", ".join(file.result.games), []).append(file)
-    return {
-        suite if len(some) == 1 else f"{suite} ({games})": {
-            label: file.result for file, label in labels(files, apart=True)
-        }
-        for suite, some in groups.items()
-        for games, files in some.items()
-    }
-
-
-def _has_images(path: Path) -> bool:
-    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
-
-
 def load_results(path: Path) -> dict[str, dict[str, Result]]:
     """All results at or below a path: benchmark -> label -> result, points in the order of their values. Labels tell
     apart what was made under different settings.
@@ -79,9 +62,7 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
     files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
     groups: dict[str, list[File[Result]]] = {}
     for file in files:
-        chosen_by = file.result.config.get("search")
-        title = file.result.benchmark + (f" ({chosen_by['name']} search)" if chosen_by else "")
-        groups.setdefault(title, []).append(file)
+        groups.setdefault(file.result.title, []).append(file)
     found: dict[str, dict[str, Result]] = {}
     for title, some in groups.items():
         named = {id(file): label for file, label in labels(some, apart=True)}
@@ -100,6 +81,10 @@ def _details(console: Console, result: Result) -> None:
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
             f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
         )
+    for run in result.runs:
+        if run.diverged is not None:
+            task, epoch = run.diverged
+            console.print(f"Seed {run.seed}: diverged in task {task + 1}, epoch {epoch + 1}.")
     runs = result.complete_runs
     if not runs:
         return

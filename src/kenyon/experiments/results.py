@@ -7,6 +7,7 @@ null.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass, field
@@ -53,6 +54,16 @@ class Run:
     def complete(self) -> bool:
         return self.diverged is None
 
+    @property
+    def numbers(self) -> bytes:
+        """All that is known of it, the same bytes for the same run."""
+        return json.dumps(plain(asdict(self)), sort_keys=True).encode()
+
+    @property
+    def digest(self) -> str:
+        """Of its numbers: a run that was trained anew, and came out otherwise, has another."""
+        return hashlib.sha256(self.numbers).hexdigest()[:16]
+
 
 @dataclass(frozen=True)
 class Result(Kept[Run, FleetOrigin]):
@@ -65,6 +76,19 @@ class Result(Kept[Run, FleetOrigin]):
 
     # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
     alone: dict[int, list[float]] = field(default_factory=dict)
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is of a search: its accuracies are of training data that was held out, not of test data."""
+        return "search" in self.config
+
+    @property
+    def title(self) -> str:
+        """The benchmark, and of a search its protocol: what may stand in one table has one title."""
+        return self.benchmark + (f" ({self.config['search']['name']} search)" if self.held_out else "")
+
+    def told(self) -> dict[str, Any]:
+        return super().told() | ({"search": self.config["search"]} if self.held_out else {})
 
     @property
     def accuracy(self) -> Array:

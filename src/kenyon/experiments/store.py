@@ -6,6 +6,8 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,6 +16,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
+from kenyon.experiments.labels import value_text
 from kenyon.files import write_atomically
 from kenyon.train.regime import Training
 
@@ -98,9 +101,23 @@ def result_files(path: Path) -> list[Path]:
     if not path.exists():
         raise ResultsError(f"There is nothing at {path}. `kenyon run` makes results; --out says where.")
     files = [path] if path.is_file() else files_below(path, "result.json")
+    if not files and files_below(path, "scores.json"):
+        raise ResultsError(f"{path} has only scores of games, which `kenyon show` and `kenyon report` know.")
     if not files:
-        raise ResultsError(f"There are no results (result.json) below {path}.")
+        raise ResultsError(f"There are no results (result.json) below {path}.{unfinished(path)}")
     return files
+
+
+def unfinished(path: Path, most: int = 6) -> str:
+    """Says which folders below have runs that were interrupted; empty where none have."""
+    states = files_below(path, "state-*.safetensors") if path.is_dir() else []
+    here = path.as_posix()
+    folders = list(dict.fromkeys(s.parent.relative_to(path).as_posix() if s.parent != path else here for s in states))
+    rest = f" and {len(folders) - most} more" if len(folders) > most else ""
+    told = (
+        f" Unfinished runs are in {', '.join(folders[:most])}{rest}: the command that began them goes on with them."
+    )
+    return told if folders else ""
 
 
 def files_below(folder: Path, name: str) -> list[Path]:
@@ -113,6 +130,12 @@ def settled(config: dict[str, Any]) -> dict[str, Any]:
     """All settings of a configuration on one level. Those that came later than it had their present defaults."""
     later = {f"training.{field.name}": field.default for field in fields(Training)}
     return later | flatten(config)
+
+
+def config_digest(config: dict[str, Any]) -> str:
+    """Of a configuration by value: 1000 and 1000.0 are one."""
+    flat = {name: value_text(value) for name, value in settled(config).items()}
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
@@ -18,6 +19,7 @@ from kenyon.metrics import Summary
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
 BEST = "*: the best point of its method on these seeds."
+HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
 MEANINGS = {
     "AAC %": "AAC: accuracy of all tasks in the end.",
     "BWT": "BWT: backward transfer.",
@@ -83,9 +85,17 @@ def results_table(results: Mapping[str, Result]) -> Table:
         }
     usual, others = _run_counts(results)
     table = _table(
-        f"{first.benchmark}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, "
-        "mean ± standard error",
-        " ".join([*_meanings(columns), *others, *_memories(results)]),
+        f"{first.title}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, mean ± standard error",
+        " ".join(
+            [
+                *_held_out(results),
+                *_meanings(columns),
+                *_fewer(results),
+                *others,
+                *diverged(results),
+                *_memories(results),
+            ]
+        ),
         ["method", *columns],
     )
     finals = {name: r.aac.mean for name, r in results.items() if r.aac and r.method not in REFERENCES}
@@ -100,11 +110,19 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
     """One row a point of a method's grid; the best has a star. `explained`: with what the columns mean."""
     first, starred = next(iter(results.values())), set(best_points(results).values())
     columns = _measured(results)
-    columns["runs"] = {name: str(len(r.complete_runs)) for name, r in results.items()}
+    columns["runs"] = {name: run_count(r) for name, r in results.items()}
     columns["time"] = {name: rough_duration(r.seconds) for name, r in results.items()}
     table = _table(
-        f"{first.benchmark}, {method}: {counted(len(results), 'point')} of a grid",
-        " ".join([*(_meanings(columns) if explained else []), *([BEST] if starred else [])]),
+        f"{first.title}, {method}: {counted(len(results), 'point')} of a grid",
+        " ".join(
+            [
+                *_held_out(results),
+                *(_meanings(columns) if explained else []),
+                *_fewer({point_text(method, name): r for name, r in results.items()}),
+                *diverged({point_text(method, name): r for name, r in results.items()}),
+                *([BEST] if starred else []),
+            ]
+        ),
         [f"{method} with", *columns],
     )
     beside = sum(max(map(len, [title, *column.values()])) for title, column in columns.items())
@@ -145,7 +163,10 @@ def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
         pad_edge=False,
     )
     for place, name in enumerate(columns):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+        if place:
+            table.add_column(name, justify="right", no_wrap=True)
+        else:  # a long name goes on in the next line: numbers are never cut
+            table.add_column(name, overflow="fold")
     return table
 
 
@@ -160,10 +181,44 @@ def _run_counts(results: Mapping[str, Result]) -> tuple[int, list[str]]:
     return usual, [f"{counted(count, 'run')}: {', '.join(names)}." for count, names in sorted(others.items())]
 
 
+def _fewer(results: Mapping[str, Result]) -> list[str]:
+    """Whose forward transfer is of fewer runs than the rest."""
+    found: dict[str, list[str]] = {}
+    for name, r in results.items():
+        if r.fwt is not None and r.fwt.count < len(r.complete_runs):
+            found.setdefault(f"{r.fwt.count} of {counted(len(r.complete_runs), 'run')}", []).append(name)
+    if not found:
+        return []
+    told = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
+    return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
+
+
+def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:
+    """Which runs are missing from the means, since their loss did not stay finite."""
+    lost = {name: len(r.runs) - len(r.complete_runs) for name, r in results.items()}
+    told = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
+    return [f"Diverged: {_some(told)}."] if told else []
+
+
+def run_count(r: Kept[Any, Any]) -> str:
+    """The complete runs, and of how many where some diverged."""
+    complete = len(r.complete_runs)
+    return str(complete) if complete == len(r.runs) else f"{complete} of {len(r.runs)}"
+
+
+def _some(names: Sequence[str], most: int = 6) -> str:
+    rest = len(names) - most
+    return ", ".join(names) if rest <= 0 else f"{', '.join(names[:most])} and {rest} more"
+
+
 def _memories(results: Mapping[str, Result]) -> list[str]:
     """Which of the methods keep old samples, and how many."""
     kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
     return [f"{name} keeps {n} old samples of every class." for name, n in kept.items() if n]
+
+
+def _held_out(results: Mapping[str, Result]) -> list[str]:
+    return [HELD_OUT] if any(r.held_out for r in results.values()) else []
 
 
 def counted(number: int, thing: str) -> str:
@@ -171,11 +226,11 @@ def counted(number: int, thing: str) -> str:
 
 
 def whole_protocol(r: Result) -> bool:
-    """Published values belong to the whole protocol only."""
+    """Published values belong to the whole protocol only, tested on test data."""
     from kenyon.experiments.benchmarks import BENCHMARKS
 
     bench = BENCHMARKS.get(r.benchmark)
-    if bench is None:  # of a user's file
+    if bench is None or r.held_out:  # None: of a user's file
         return False
     whole = len(bench.source.class_counts)
     return bool(r.config["tasks"] == whole and r.config["training"]["epochs"] == bench.training.epochs)

@@ -58,8 +58,13 @@ def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device:
     if seed not in {run.seed for run in result.complete_runs}:
         there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"
         raise ResultsError(f"{folder} has no finished run of seed {seed}. There are: {there}.")
+    path = weights_path(folder, seed)
+    if not path.is_file():
+        kept = [str(run.seed) for run in result.complete_runs if weights_path(folder, run.seed).is_file()]
+        there = f"Those of seed {', '.join(kept)} are there." if kept else "Train it anew in another folder."
+        raise ResultsError(f"There is no {path}: what seed {seed} learned was not kept. {there}")
     config = GamesConfig.from_dict(result.config)
-    net, path = config.build_net(device), weights_path(folder, seed)
+    net = config.build_net(device)
     row = torch.zeros(net.layout.size)
     for name, saved in read_weights(path, result.config, seed).tensors.items():
         net.layout.view(row, name).copy_(saved)

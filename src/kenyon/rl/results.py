@@ -18,7 +18,9 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import FleetOrigin, Kept
-from kenyon.experiments.results import compact, plain
+from kenyon.experiments.mixed import File, labels
+from kenyon.experiments.results import Result, compact, plain
+from kenyon.experiments.store import files_below
 from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary, rounded
 from kenyon.rl.scores import Measured, measured, reference
@@ -114,6 +116,31 @@ class GameResult(Kept[GameRun, GameOrigin]):
             raise ResultsError(
                 f"{path} cannot be read as scores of games ({error!r}). Move it away to run anew."
             ) from error
+
+
+def saved_scores(path: Path) -> dict[str, dict[str, File[GameResult]]]:
+    """All scores of games at or below a path, with their files: suite -> label -> file. Where other games were
+    learned, or in another order, they stand apart; labels tell apart what was made under different settings.
+    """
+    paths = [path] if path.name == GameResult.FILE else files_below(path, GameResult.FILE) if path.is_dir() else []
+    groups: dict[str, dict[str, list[File[GameResult]]]] = {}  # suite -> games -> files
+    for file in (File(name.as_posix(), GameResult.load(name), name) for name in paths):
+        groups.setdefault(file.result.benchmark, {}).setdefault(", ".join(file.result.games), []).append(file)
+    return {
+        suite if len(some) == 1 else f"{suite} ({games})": {label: file for file, label in labels(files, apart=True)}
+        for suite, some in groups.items()
+        for games, files in some.items()
+    }
+
+
+def has_images(path: Path) -> bool:
+    """Whether a path that has scores of games has results of images too."""
+    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
+
+
+def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
+    """The same without the files: suite -> label -> result."""
+    return {suite: {label: file.result for label, file in some.items()} for suite, some in saved_scores(path).items()}
 
 
 def measures(results: Mapping[str, GameResult]) -> dict[str, Measured]:

@@ -100,7 +100,7 @@ def write_gif(path: Path, pictures: Sequence[Pixels], rate: float) -> int:
                 return len(kept)
             every *= 2
     except OSError as error:
-        raise ResultsError(f"Cannot write {path}: {error.strerror}.") from error
+        raise ResultsError(f"Cannot write {path}: {error.strerror}. Name another file with --out.") from error
 
 
 def _indexed(pictures: Sequence[Pixels]) -> Iterator[Image.Image]:

@@ -60,6 +60,10 @@ def analyse(
     ] = None,
     device: Device = "auto",
     data: DataDir = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Write into this folder instead, where the results' own cannot be written to."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Look behind the accuracies of saved results: diversity, discrepancy, flatness, Grad-CAM and more.
@@ -77,6 +81,7 @@ def analyse(
         data=data,
         device=device,
         settings=set_ or [],
+        out=out,
         as_json=json,
     )
 

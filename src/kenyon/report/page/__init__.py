@@ -13,7 +13,9 @@ from kenyon.report.page import measures
 from kenyon.report.page.analyses import analyses
 from kenyon.report.page.document import whole_page
 from kenyon.report.page.entries import Entry, Group, collect
+from kenyon.report.page.games import collect_games
 from kenyon.report.page.sections import SECTIONS, Section, section
+from kenyon.rl.results import has_images
 
 __all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]
 
@@ -36,8 +38,10 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
     source, target = Path(results), Path(out)
     if target.is_dir():
         target = target / "report.html"
-    groups = collect(source, apart=apart)
+    suites = collect_games(source)
+    groups = collect(source, apart=apart) if not suites or has_images(source) else []
     folder = source if source.is_dir() else source.parent
-    page = whole_page(groups, folder.resolve().name or "results").encode()
+    page = whole_page(groups, folder.resolve().name or "results", suites).encode()
     write_atomically(target, page)
-    return Written(target, len(page), sum(len(g.entries) for g in groups), len(groups))
+    count = sum(len(g.shown) for g in groups) + sum(len(s.entries) for s in suites)
+    return Written(target, len(page), count, len(groups) + len(suites))

@@ -1,42 +1,58 @@
 """Analyses that lie beside a result, METHOD/analysis/NAME.json, as sections: one a name, methods side by side.
 
-A file is a view, a list of views, or has one as its `view`, like those of `kenyon analyse`.
+A file is a view, a list of views, or has one as its `view`, like those of `kenyon analyse`. Of these, what was
+measured of runs that have been trained anew since is named and not shown.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.results import Result
+from kenyon.experiments.store import config_digest
 from kenyon.report.page.entries import Group
 from kenyon.report.page.sections import Section
 from kenyon.views import View, ViewError, checked
+
+OUTDATED = "Not shown, for the runs have changed since it was measured: {}. `kenyon analyse` measures what is new."
 
 
 def analyses(group: Group) -> list[Section]:
     """Of one name first what shows methods together, BENCHMARK/analysis/NAME.json, then each of them."""
     found: dict[str, list[View]] = {}
+    outdated: dict[str, list[str]] = {}
+    results = {entry.folder: entry.result for entry in group.entries}
     above = {(entry.folder.parent, entry.file.rsplit("/", 2)[0]) for entry in group.entries if not entry.result.point}
     folders = [(*one, "") for one in sorted(above)]
     folders += [(entry.folder, entry.file.rpartition("/")[0], entry.label) for entry in group.entries]
     for folder, told, label in folders:
         for path in sorted((folder / "analysis").glob("*.json")):
-            views = [_titled(view, label, f"{told}/analysis/{path.name}") for view in _views(path)]
-            if views:
+            body, file = _body(path), f"{told}/analysis/{path.name}"
+            views = [_titled(view, label, file) for view in _views(body, path)]
+            if views and _outdated(body, folder, results):
+                outdated.setdefault(path.stem, []).append(file)
+            elif views:
                 found.setdefault(path.stem, []).extend(views)
-    return [
-        Section(name.replace("_", " ").replace("-", " ").capitalize(), _alike(views), small=_small(views))
-        for name, views in sorted(found.items())
-    ]
+    return [_section(name, found.get(name, []), outdated.get(name, [])) for name in sorted({*found, *outdated})]
 
 
-def _views(path: Path) -> list[View]:
+def _section(name: str, views: list[View], outdated: list[str]) -> Section:
+    note = OUTDATED.format(", ".join(outdated)) if outdated else ""
+    return Section(name.replace("_", " ").replace("-", " ").capitalize(), _alike(views), note, small=_small(views))
+
+
+def _body(path: Path) -> Any:
     try:
-        body = json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read as JSON ({error}). Mend it or move it away.") from error
+
+
+def _views(body: Any, path: Path) -> list[View]:
     body = body["view"] if isinstance(body, dict) and "view" in body else body
     if not _meant_as_views(body):
         return []
@@ -46,6 +62,39 @@ def _views(path: Path) -> list[View]:
         raise ResultsError(
             f"{path} is not a view: {error}. kenyon.views describes the form. Mend it or move it away."
         ) from error
+
+
+def _outdated(body: Any, folder: Path, results: Mapping[Path, Result]) -> bool:
+    """Whether what `kenyon analyse` wrote is of other runs than the results have now. Others' files say nothing."""
+    if not isinstance(body, dict) or "analysis" not in body:
+        return False
+    if isinstance(of := body.get("of"), dict):  # of several results
+        return any(_part_outdated(body, label, folder / str(file), results) for label, file in of.items())
+    result, runs = results.get(folder), _measured(body)
+    if result is None:
+        return False
+    now = {run.seed: run.digest for run in result.complete_runs}
+    known = {seed: run["run"] for seed, run in runs.items() if "run" in run}
+    if not known:  # of an earlier version, which kept no digests of runs
+        return bool(body.get("configuration", "") not in ("", config_digest(result.config)))
+    return any(now.get(seed) != digest for seed, digest in known.items())
+
+
+def _part_outdated(body: dict[str, Any], label: str, file: Path, results: Mapping[Path, Result]) -> bool:
+    """Whether one of several results side by side has been measured anew, ought to be, or is no longer there."""
+    if not file.is_file():
+        return True
+    part = _body(file)
+    if _outdated(part, file.parent.parent, results):
+        return True
+    drawn = body["basis"].get(label) if isinstance(body.get("basis"), dict) else None
+    return drawn is not None and drawn != {str(seed): run.get("basis") for seed, run in _measured(part).items()}
+
+
+def _measured(body: Any) -> dict[Any, dict[str, Any]]:
+    """What is known of every run, by its seed."""
+    runs = body.get("runs") if isinstance(body, dict) else None
+    return {run.get("seed"): run for run in runs if isinstance(run, dict)} if isinstance(runs, list) else {}
 
 
 def _titled(view: View, label: str, file: str) -> View:

@@ -3,9 +3,10 @@ function drawBars(view, box, width) {
   const narrow = width < NARROW, size = narrow ? 12 : 13, dots = view.style === "dots";
   const top = 8, data = view.data;
   const told = data.map((one) => withError(one.value, one.error, view.digits));
-  const room = width * 0.34;
-  const parts = data.map((one) => twoLines(one.name, room - 10, size));
-  const step = parts.some((lines) => lines.length > 1) ? 34 : 27, height = top + data.length * step + 46;
+  const room = width * (narrow ? 0.38 : 0.34);
+  const parts = data.map((one) => brokenLines(one.name, room - 10, size));
+  const most = Math.max(1, ...parts.map((lines) => lines.length));
+  const step = most > 1 ? 8 + most * (size + 1) : 27, height = top + data.length * step + 46;
   const names = Math.min(Math.max(0, ...parts.flat().map((text) => textWidth(text, size))) + 14, room);
   const numbers = Math.max(0, ...told.map((text) => textWidth(text, size))) + 14;
   const from = names, to = Math.max(from + 40, width - numbers), bottom = top + data.length * step;
@@ -18,8 +19,8 @@ function drawBars(view, box, width) {
   const rows = data.map((one, row) => {
     const style = styleOf(one.label || one.name, row), middle = top + (row + 0.5) * step;
     const group = svg("g", { "data-row": row }, drawing);
-    const first = middle + size * (parts[row].length > 1 ? -0.15 : 0.35);
-    parts[row].forEach((text, line) => svg("text", { x: 0, y: first + line * size, "font-size": size, class: "name" }, group, shorten(text, names - 10, size)));
+    const first = middle + size * 0.35 - (size + 1) * (parts[row].length - 1) / 2;
+    parts[row].forEach((text, line) => svg("text", { x: 0, y: first + line * (size + 1), "font-size": size, class: "name" }, group, shorten(text, names - 10, size)));
     svg("text", { x: width, y: middle + size * 0.35, "font-size": size, "text-anchor": "end", class: "number" }, group, told[row]);
     if (one.value === null) return [];
     const end = x(one.value);

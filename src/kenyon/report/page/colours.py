@@ -39,8 +39,13 @@ USUAL = {
 def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[str]]:
     """Label -> [colour, mark], for labels with their methods: a colour a method, and a mark a label within it.
 
-    Methods take their usual colours first; the others get what is left, in the given order.
+    Methods take their usual colours first; the others get what is left, in the given order. Where all is of one
+    method, colours tell its points apart.
     """
+    if len(set(methods.values())) == 1:
+        usual, n = USUAL.get(next(iter(methods.values()))), len(PALETTE)
+        colours = sorted(PALETTE, key=lambda colour: colour != usual)  # its own first
+        return {label: [colours[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
     names = sorted(set(methods.values()), key=lambda m: (order.index(m) if m in order else len(order), m))
     taken: dict[str, str] = {m: USUAL[m] for m in names if m in USUAL}
     uses = dict.fromkeys(PALETTE, 0)

@@ -11,17 +11,21 @@ import hashlib
 import json
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.kept import Kept
+from kenyon.experiments.runner import REFERENCE
 from kenyon.report.markdown import ORDER
 from kenyon.report.page.colours import css_variables, styles
 from kenyon.report.page.entries import Group
 from kenyon.report.page.figures import Figures
-from kenyon.report.page.markup import Ids, Markup, joined, tag
+from kenyon.report.page.games import Suite, suite_part
+from kenyon.report.page.markup import Ids, Markup, breakable, joined, tag
 from kenyon.report.page.origin import origin
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
-from kenyon.report.tables import counted
+from kenyon.report.tables import HELD_OUT, counted
 from kenyon.version import __version__
 from kenyon.views import View, ViewError, checked
 
@@ -29,12 +33,12 @@ LARGEST = 5_000_000  # bytes of a page
 SCRIPTS = ("draw", "explore", "lines", "scatter", "bars", "heatmap", "tables", "page")
 
 
-def whole_page(groups: Sequence[Group], name: str) -> str:
+def whole_page(groups: Sequence[Group], name: str, suites: Sequence[Suite] = ()) -> str:
     """The whole page. Where it would be too large, heat maps keep their first frame only, then images go."""
     sections = {g.benchmark: sections_of(g) for g in groups}
     for lean, left_out in enumerate(("", "the matrices of single runs", "the matrices of single runs, and images")):
         kept = {b: [_lean(s, lean) for s in some] for b, some in sections.items()}
-        page = _page(groups, name, kept, left_out)
+        page = _page(groups, suites, name, kept, left_out)
         if len(page.encode()) < LARGEST:
             return page
     raise ResultsError(
@@ -56,17 +60,23 @@ def _first_frame(view: View) -> View:
     )
 
 
-def _page(groups: Sequence[Group], name: str, sections: dict[str, list[Section]], left_out: str) -> str:
+def _page(
+    groups: Sequence[Group], suites: Sequence[Suite], name: str, sections: dict[str, list[Section]], left_out: str
+) -> str:
     ids = Ids()
     for taken in ("top", "overview", "values", "tip", "said"):
         ids.new(taken)
     places = {g.benchmark: ids.new("benchmark", g.benchmark) for g in groups}
     origins = {g.benchmark: {e.label: ids.new("origin", g.benchmark, e.label) for e in g.entries} for g in groups}
     figures = Figures(ids)
+    games = {s.title: ids.new("games", s.title) for s in suites}
+    played = {s.title: {e.label: ids.new("origin", s.title, e.label) for e in s.entries} for s in suites}
     overview = _overview(groups, figures, places, origins)
     parts = [_benchmark(g, sections[g.benchmark], figures, places[g.benchmark], origins[g.benchmark]) for g in groups]
+    parts += [suite_part(s, figures, games[s.title], played[s.title]) for s in suites]
     notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
     labels = {e.label: e.result.method for g in groups for e in g.shown}
+    labels |= {e.label: e.result.method for s in suites for e in s.entries}
     values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
     style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
     early = _asset("theme.js")
@@ -84,9 +94,9 @@ def _page(groups: Sequence[Group], name: str, sections: dict[str, list[Section]]
     )
     body = tag(
         "body",
-        tag("a", "Skip to the results", href="#overview", class_="skip"),
-        _header(groups, name, places),
-        tag("main", overview, notes if left_out else None, parts, id="top"),
+        tag("a", "Skip to the results", href="#overview" if groups else "#top", class_="skip"),
+        _header(groups, suites, name, [*places.items(), *games.items()]),
+        tag("main", overview if groups else None, notes if left_out else None, parts, id="top"),
         tag("footer", tag("p", f"Made by Kenyon {__version__}. This file is complete: it needs no network.")),
         Markup(f'<script type="application/json" id="values">{_json(values)}</script>'),
         Markup(f"<script>{script}</script>"),
@@ -94,20 +104,28 @@ def _page(groups: Sequence[Group], name: str, sections: dict[str, list[Section]]
     return f"<!doctype html>\n{Markup(str(tag('html', head, body, lang='en')))}\n"
 
 
-def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Markup:
-    results = [e.result for g in groups for e in g.entries]
+def _header(groups: Sequence[Group], suites: Sequence[Suite], name: str, places: Sequence[tuple[str, str]]) -> Markup:
+    results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.shown]
+    results += [e.result for s in suites for e in s.entries]
+    beside = sum(len(e.result.runs) for g in groups for e in g.entries) - sum(
+        len(e.result.runs) for g in groups for e in g.shown
+    )
     runs = [run for r in results for run in r.runs]
     lost = sum(not run.complete for run in runs)
     dates = sorted(f.finished[:10] for r in results for f in r.fleets)
     when = f", finished {dates[0]}" + (f" to {dates[-1]}" if dates[0] != dates[-1] else "") if dates else ""
     facts = [counted(len(results), "result"), counted(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
-    links = [tag("li", tag("a", g.benchmark, href=f"#{places[g.benchmark]}")) for g in groups]
+    facts += [f"{beside} more of {REFERENCE} to measure forward transfer by"] if beside else []
+    kinds = [counted(len(groups), "benchmark")] if groups else []
+    kinds += [f"{counted(len(suites), 'suite')} of games"] if suites else []
+    places = [*([("Overview", "overview")] if groups else []), *places]
+    links = [tag("li", tag("a", title, href=f"#{place}")) for title, place in places]
     return tag(
         "header",
         tag("p", "Kenyon report", class_="kicker"),
         tag("h1", name),
-        tag("p", f"{counted(len(groups), 'benchmark')}, {', '.join(facts)}{when}.", class_="lede"),
-        tag("nav", tag("ul", tag("li", tag("a", "Overview", href="#overview")), links), aria_label="Benchmarks"),
+        tag("p", f"{', '.join([*kinds, *facts])}{when}.", class_="lede"),
+        tag("nav", tag("ul", links), aria_label="Benchmarks"),
         tag("button", "Dark", type="button", class_="theme", hidden=True),
     )
 
@@ -115,10 +133,12 @@ def _header(groups: Sequence[Group], name: str, places: dict[str, str]) -> Marku
 def _overview(
     groups: Sequence[Group], figures: Figures, places: dict[str, str], origins: dict[str, dict[str, str]]
 ) -> Markup:
-    views = [figures.figure(checked(standing(g)), "overview") for g in _by_height(groups)]
+    made = [checked(standing(g)) for g in _by_height(groups)]
+    views = [figures.figure(view, "overview") for view in made]
+    known = any(one["reference"] is not None for view in made for one in view["data"])
     note = (
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
-        "Small marks: runs. Upright lines: published."
+        f"Small marks: runs.{' Upright lines: published.' if known else ''}"
     )
     return tag(
         "section",
@@ -146,13 +166,17 @@ def _benchmark(
     winner = None
     if best is not None and len(group.main) > 1:
         aac = tag("a", f"{pm(best.aac)} %", href=f"#{origins[best.label]}")
-        winner = joined(" Best average accuracy: ", tag("strong", best.label), " with ", aac, ".")
+        on = " on held-out training data" if group.held_out else ""
+        winner = joined(
+            f" Best average accuracy{on}: ", tag("strong", tag("bdi", breakable(best.label))), " with ", aac, "."
+        )
     titles = [*(s.title for s in sections), "Origin"]
     places = [figures.ids.new(place, title) for title in titles]
     return tag(
         "section",
         tag("h2", group.benchmark, id=f"{place}-title"),
         tag("p", facts, winner, class_="lede"),
+        tag("p", HELD_OUT, class_="note") if group.held_out else None,
         _within(group, [*zip(titles, places, strict=True)]),
         summary_tables(group, origins),
         [figures.section(_checked(s), p) for s, p in zip(sections, places, strict=False)],
@@ -169,10 +193,12 @@ def _within(group: Group, places: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _origins(group: Group, origins: dict[str, str], place: str) -> Markup:
+    beside = len(group.shown) < len(group.entries)
+    alone = f" {REFERENCE} learns every task from a random start: forward transfer is measured against it." * beside
     return tag(
         "section",
         tag("h3", "Origin", id=f"{place}-title"),
-        tag("p", "The file, settings, runs and machines behind every number.", class_="note"),
+        tag("p", f"The file, settings, runs and machines behind every number.{alone}", class_="note"),
         [origin(e, origins[e.label]) for e in group.entries],
         class_="part",
         id=place,

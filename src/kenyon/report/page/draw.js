@@ -79,16 +79,30 @@ function shorten(text, room, size) {
   return `${text.slice(0, low)}…`;
 }
 
+// A name that does not fit goes on in further lines, four at most, between its values.
+function brokenLines(text, room, size) {
+  const lines = [];
+  for (const part of text.slice(0, 200).split(/(?<=,) ?|(?=\[)/)) {
+    const longer = lines.length ? `${lines.at(-1)}${lines.at(-1).endsWith(",") ? " " : ""}${part}` : part;
+    if (lines.length && (lines.length === 4 || textWidth(longer, size) <= room)) lines[lines.length - 1] = longer;
+    else lines.push(part);
+  }
+  return textWidth(text, size) <= room ? [text] : lines;
+}
+
+// Names below a chart that has no room for them beside its marks.
+function nameBelow(box, named) {
+  const list = element("ul", { class: "key", "aria-hidden": "true" }, box);
+  for (const { name, style } of named) {
+    const item = element("li", {}, list);
+    mark(svg("svg", { width: 14, height: 14, viewBox: "-7 -7 14 14" }, item), style, 0, 0, 5);
+    element("span", {}, item, name.replace(/,(?=\S)/g, ",\u200b").replace("[", "\u200b["));
+  }
+}
+
 const COLOURS = ["blue", "red", "green", "gold", "purple", "sky", "pink", "brown", "grey"];
 
 // A result's label has its colour and mark on the whole page; other names take colours in turn.
-// A name that does not fit, cut at the comma that leaves its parts most alike.
-function twoLines(text, room, size) {
-  const ends = [...text.slice(0, 200).matchAll(/, ?/g)].map((found) => found.index + 1);
-  if (!ends.length || textWidth(text, size) <= room) return [text];
-  const end = ends.reduce((a, b) => (Math.abs(b - text.length / 2) < Math.abs(a - text.length / 2) ? b : a));
-  return [text.slice(0, end), text.slice(end).trim()];
-}
 
 function styleOf(name, place) {
   if (Object.hasOwn(values.styles, name)) return values.styles[name];

@@ -40,8 +40,13 @@ class Entry:
 class Group:
     """The results of one benchmark."""
 
-    benchmark: str
+    benchmark: str  # of a search with its protocol
     entries: Sequence[Entry]
+
+    @property
+    def held_out(self) -> bool:
+        """Whether these are runs of a search, whose accuracies are not of test data."""
+        return any(e.result.held_out for e in self.entries)
 
     @property
     def shown(self) -> list[Entry]:
@@ -82,9 +87,13 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
     """All results at or below a path, labelled. Refuses what does not belong in one table."""
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
     files = [File(name.absolute().relative_to(top).as_posix(), result, name) for name, result in reported(path)]
-    found: dict[str, list[Entry]] = {}
-    for file, label in labels(files, apart=apart):
-        found.setdefault(file.result.benchmark, []).append(Entry(label, file.result, file.name, file.path.parent))
+    titles: dict[str, list[File[Result]]] = {}
+    for file in files:
+        titles.setdefault(file.result.title, []).append(file)
+    found = {
+        title: [Entry(label, file.result, file.name, file.path.parent) for file, label in labels(some, apart=apart)]
+        for title, some in titles.items()
+    }
     return [Group(name, sorted(some, key=_place)) for name, some in sorted(found.items())]
 
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from kenyon.report.page.markup import Child, Ids, Markup, joined, tag
+from kenyon.report.page.markup import Child, Ids, Markup, breakable, joined, tag
 from kenyon.report.page.sections import Section
 from kenyon.views import View
 
@@ -62,7 +62,7 @@ class Figures:
             "figure",
             tag(
                 "figcaption",
-                tag("h4", view["title"], id=title),
+                tag("h3" if where == "overview" else "h4", breakable(view["title"]), id=title),
                 tag("p", view["note"], class_="note") if view.get("note") else None,
             ),
             tag("div", class_="chart", id=place, data_view=place, hidden=True) if drawn else None,

@@ -5,8 +5,8 @@ function drawLines(view, box, width) {
     .sort((a, b) => b.last - a.last);
   const named = series.filter((one) => !one.thin);
   const names = Math.max(0, ...named.map((one) => textWidth(one.name, size)));
-  const beside = Math.min(names + 26, width * 0.36);
-  const height = Math.max(narrow ? 300 : Math.min(500, Math.max(380, width * 0.5)), named.length * (size + 4) + 70);
+  const below = narrow && names + 26 > width * 0.36, beside = below ? 16 : Math.min(names + 26, width * 0.36);
+  const height = Math.max(narrow ? 300 : Math.min(500, Math.max(380, width * 0.5)), below ? 0 : named.length * (size + 4) + 70);
   const from = 34, to = width - beside, top = 28, bottom = height - 46;
   const [left, right] = extent(series.flatMap((one) => one.x));
   const reach = series.flatMap((one) => one.y.flatMap((y, i) => (y === null ? [] : [y - (one.error?.[i] ?? 0), y + (one.error?.[i] ?? 0)])));
@@ -36,6 +36,7 @@ function drawLines(view, box, width) {
       x: x(at), y: y(one.y[i]), lines: [one.name, `${view.x}: ${plain(at)}`, `${view.y}: ${withError(one.y[i], one.error?.[i], view.digits)}`],
     }));
   });
-  nameBeside(drawing, labels, { left: to + 14, right: width, low: top, high: bottom + 8, size });
+  if (below) nameBelow(box, named);
+  else nameBeside(drawing, labels, { left: to + 14, right: width, low: top, high: bottom + 8, size });
   return { rows, highlight: highlighter(drawing), reach: Infinity };
 }

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-VOID = {"img", "meta", "link", "col", "br"}
+VOID = {"img", "meta", "link", "col", "br", "wbr"}
 OPTIONAL_END = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "option"}  # HTML lets them out, and tables are long
 
 FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
@@ -36,6 +36,17 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 def joined(*children: Child) -> Markup:
     return Markup("".join(map(_child, children)))
+
+
+def breakable(label: str) -> Markup:
+    """A label that goes on in the next line between its values rather than within one."""
+    parts = re.split(r"(?<=,)(?=\S)|(?<=, )|(?=\[)", label)
+    if len(parts) == 1 or any(len(part) > 30 or " " in part.rstrip(" ") for part in parts):
+        return joined(label)
+    first, *others = (
+        joined(tag("span", part.rstrip(" "), class_="whole"), " " * part.endswith(" ")) for part in parts
+    )
+    return joined(first, *(joined(tag("wbr"), other) for other in others))
 
 
 def _child(child: Child) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, Run
 from kenyon.experiments.store import flatten
@@ -20,9 +22,9 @@ def origin(entry: Entry, place: str) -> Markup:
     """Closed until it is asked for: a link to the place inside opens it."""
     result = entry.result
     parts = [
-        _settings(result),
+        settings_list(result),
         scrolled(_runs(result), f"Runs of {entry.label}"),
-        scrolled(_fleets(result), f"Machines of {entry.label}") if result.fleets else None,
+        scrolled(fleets_table(result), f"Machines of {entry.label}") if result.fleets else None,
     ]
     return tag(
         "details",
@@ -32,11 +34,14 @@ def origin(entry: Entry, place: str) -> Markup:
     )
 
 
-def _settings(result: Result) -> Markup:
+def settings_list(result: Kept[Any, Any]) -> Markup:
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
     if result.point:
         settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
-    pairs = [tag("div", tag("dt", name), tag("dd", value_text(value))) for name, value in settings.items()]
+    texts = {
+        n: ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else value_text(v) for n, v in settings.items()
+    }
+    pairs = [tag("div", tag("dt", name), tag("dd", text)) for name, text in texts.items()]
     return tag("dl", pairs, class_="settings")
 
 
@@ -66,7 +71,7 @@ def _measured(result: Result, run: Run) -> list[str]:
     return [shown(v if math.isfinite(v) else None) for v in values]
 
 
-def _fleets(result: Result) -> Markup:
+def fleets_table(result: Kept[Any, Any]) -> Markup:
     head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
     rows = []
     for fleet in result.fleets:

@@ -25,6 +25,8 @@ function drawScatter(view, box, width) {
   });
   const reach = (at, v, e) => (e ? Math.abs(at(v + e) - at(v)) : 0);
   const labels = points.map((p, row) => ({ name: p.name, row, style: p.style, x: x(p.x), y: y(p.y), w: reach(x, p.x, p.dx), h: reach(y, p.y, p.dy) }));
-  if (named) nameNear(drawing, labels, { left: from, right: width, top: top - 14, bottom: bottom - 2, size });
+  const below = named && narrow && labels.some((l) => textWidth(l.name, size) > (width - from) * 0.4);
+  if (below) nameBelow(box, labels);
+  else if (named) nameNear(drawing, labels, { left: from, right: width, top: top - 14, bottom: bottom - 2, size });
   return { rows, highlight: highlighter(drawing) };
 }

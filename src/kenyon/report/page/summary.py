@@ -11,9 +11,9 @@ from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
-from kenyon.report.page.markup import Markup, joined, tag
+from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, counted, duration, whole_protocol
+from kenyon.report.tables import best_points, counted, duration, run_count, whole_protocol
 from kenyon.views import View
 
 
@@ -58,16 +58,19 @@ def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
     def cell(result: Result) -> Cell:
         summary: Summary | None = getattr(result, name)
         values = ", ".join(shown(v if math.isfinite(v) else None, digits) for v in summary.runs) if summary else ""
-        return Cell(pm(summary, digits), summary.mean if summary else None, f"runs: {values}" if values else "")
+        fewer = summary is not None and summary.count < len(result.complete_runs)
+        n = f", n {summary.count}" if summary and fewer else ""  # of fewer runs than the column of runs says
+        return Cell(pm(summary, digits) + n, summary.mean if summary else None, f"runs: {values}" if values else "")
 
     return cell
 
 
 def _runs(result: Result) -> Cell:
     complete, seeds = len(result.complete_runs), ", ".join(str(run.seed) for run in result.runs)
-    text = str(complete) if complete == len(result.runs) else f"{complete} of {len(result.runs)}"
     lost = len(result.runs) - complete
-    return Cell(text, complete, f"seeds {seeds}" + (f"; {lost} diverged" if lost else "") if seeds else "no runs")
+    return Cell(
+        run_count(result), complete, f"seeds {seeds}" + (f"; {lost} diverged" if lost else "") if seeds else "no runs"
+    )
 
 
 def _published(result: Result) -> Cell:
@@ -111,7 +114,7 @@ def summary_tables(group: Group, origins: Mapping[str, str]) -> list[Markup]:
     folded = [
         tag(
             "details",
-            tag("summary", f"{method}: {counted(len(points), 'point')} of a grid"),
+            tag("summary", tag("bdi", method), f": {counted(len(points), 'point')} of a grid"),
             _summary(points, f"{group.benchmark}, {method}", origins, short=True),
             class_="points",
         )
@@ -172,9 +175,10 @@ def _row(
         link = tag("a", text, href=f"#{origin}", data_tip=tip, aria_description=tip)
         value = None if cell.value is None else repr(float(cell.value))
         made.append(tag("td", link, data_value=value, class_="best" if wins else None))
-    name = tag("a", tag("span", class_="swatch", data_label=entry.label), told, href=f"#{origin}")
     star = tag("abbr", " ★", title="the best point of its method") if starred else None
-    return tag("tr", tag("th", name, star, scope="row"), made)
+    named = tag("span", breakable(told), star) if entry.result.point else told
+    name = tag("a", tag("span", class_="swatch", data_label=entry.label), named, href=f"#{origin}")
+    return tag("tr", tag("th", name, scope="row", class_="of-grid" if entry.result.point else None), made)
 
 
 def standing(group: Group) -> View:
@@ -185,7 +189,7 @@ def standing(group: Group) -> View:
     return {
         "kind": "bars",
         "title": group.benchmark,
-        "x": "average accuracy in the end, %",
+        "x": f"average accuracy {'on held-out training data' if group.held_out else 'in the end'}, %",
         "reference_name": "published",
         "style": "dots",
         "digits": 2,
@@ -204,7 +208,7 @@ def overview_table(
     rows = []
     for group in groups:
         best = best_entry(group)
-        runs = sum(len(e.result.runs) for e in group.entries)
+        runs = sum(len(e.result.runs) for e in group.shown)
         devices = sorted({f.device for e in group.entries for f in e.result.fleets})
         to = f"#{origins[group.benchmark][best.label]}" if best else None
         rows.append(
