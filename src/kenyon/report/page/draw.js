@@ -103,7 +103,6 @@ function nameBelow(box, named) {
 const COLOURS = ["blue", "red", "green", "gold", "purple", "sky", "pink", "brown", "grey"];
 
 // A result's label has its colour and mark on the whole page; other names take colours in turn.
-
 function styleOf(name, place) {
   if (Object.hasOwn(values.styles, name)) return values.styles[name];
   return [COLOURS[place % COLOURS.length], ["circle", "square", "triangle", "diamond"][Math.floor(place / COLOURS.length) % 4]];
