@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+SHOWN = 60  # characters of a value in a message
 
 
 class KenyonError(Exception):
@@ -24,6 +27,20 @@ class DataError(KenyonError):
 
 class ResultsError(KenyonError):
     """A results folder that cannot be written, read or continued."""
+
+
+def shown(value: Any) -> str:
+    """A value as a message has it: whatever it is, a few words."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of thousands of digits, or somebody's own __repr__
+        return f"a very large {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def expected(name: str, kind: str, value: Any) -> ConfigError:
+    """The error for an argument or a setting that is not of its kind."""
+    return ConfigError(f"{name} must be {kind}, not {shown(value)}.")
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -49,10 +49,7 @@ def test_own_files_are_named_by_their_path(tmp_path: Path, monkeypatch: pytest.M
     method, stream = tmp_path / "my methods" / "mine.py", tmp_path / "my_stream.py"
     method.parent.mkdir()
     method.write_text(
-        "from kenyon.methods import Method, method\n"
-        "@method\n"
-        "def of_the_shell():\n"
-        "    return Method()\n"
+        "from kenyon.methods import Method, method\n@method\ndef of_the_shell():\n    return Method()\n"
     )
     stream.write_text(
         "import numpy as np, torch\n"
