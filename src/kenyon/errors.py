@@ -43,9 +43,26 @@ def expected(name: str, kind: str, value: Any) -> ConfigError:
     return ConfigError(f"{name} must be {kind}, not {shown(value)}.")
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def listed_names(kind: str, given: Any) -> list[str]:
+    """Names that were given with commas between them, or as a list. They need not be known."""
+    names = given.split(",") if isinstance(given, str) else given
+    if isinstance(names, bytes) or not isinstance(names, Iterable):
+        raise expected(kind, "a name in quotes, or a list of names", given)
+    found = [name.strip() if isinstance(name, str) else name for name in names]
+    strange = [name for name in found if not isinstance(name, str)]
+    if strange:
+        raise expected(kind, "a name in quotes, or a list of names", given)
+    return found
+
+
+def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
     """The error for a name that is not among `known`, with the nearest ones."""
-    names, typed = sorted(known), name.lower()
+    names = sorted(known)
+    if not isinstance(name, str):
+        return ConfigError(
+            f"A {kind} goes by its name in quotes, not by {shown(name)}. There are: {', '.join(names)}."
+        )
+    typed = name.lower()
     begun = [
         n for n in names if len(typed) > 1 and n.lower().startswith(typed)
     ]  # a name that was not typed to its end

@@ -7,9 +7,21 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from kenyon.errors import ResultsError
+from kenyon.errors import ResultsError, expected
 from kenyon.machine import MACHINE, alive
+
+
+def as_path(name: str, value: Any) -> Path:
+    """An argument that says where files are."""
+    try:
+        path = Path(value)
+    except TypeError:
+        raise expected(name, "a path", value) from None
+    if "\0" in str(path):
+        raise expected(name, "a path, which has no character 0", value)
+    return path
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -18,6 +30,8 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     It is written beside its place under a name of this process's own, synced, renamed, and the folder synced: after
     the return it is there even if the power fails; until then what was there before is.
     """
+    if not path.name:
+        raise ResultsError(f"Cannot write {path}: it is a folder. Give the name of a file.")
     temporary = temporary_path(path)
     pieces = (data,) if isinstance(data, bytes) else data
     try:

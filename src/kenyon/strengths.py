@@ -33,7 +33,7 @@ def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype)
 
 
 def check_strength(name: str, strength: Strength) -> None:
-    if not isinstance(strength, (Real, Tensor)):
+    if not isinstance(strength, (float, Real, Tensor)):
         raise ConfigError(f"{name} must be a finite number, 0 or larger, not {shown(strength)}.")
     if not isinstance(strength, Tensor) and strength > LARGEST:
         raise ConfigError(

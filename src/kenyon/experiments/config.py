@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from operator import index
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
@@ -128,6 +129,7 @@ def configure(
     for name, value in given.items():
         check_kind(name, value)
     count = len(bench.source.class_counts)
+    tasks = None if tasks is None else _whole("tasks", tasks)
     if tasks is not None and not 1 <= tasks <= count:
         raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
 
@@ -147,6 +149,14 @@ def configure(
             "nothing is left to learn from. Choose a smaller share."
         )
     return Config(benchmark, method, tasks or count, training, architecture, hyper, search)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, Python's or NumPy's."""
+    try:
+        return index(value)
+    except TypeError:
+        raise expected(name, "a whole number", value) from None
 
 
 def changed_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from typing import Any
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.config import KINDS, settings
+from kenyon.files import as_path
 from kenyon.methods import METHODS
 
 KEYS = ("benchmark", "method", "seeds", "games", "settings", "origin")
@@ -43,7 +44,7 @@ class ConfigFile:
 
 
 def read_config(path: Path | str) -> ConfigFile:
-    path = Path(path)
+    path = as_path("config", path)
     try:
         body = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

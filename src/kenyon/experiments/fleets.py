@@ -99,7 +99,7 @@ class Room:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            fits, self.short = False, str(error) if isinstance(error, NoRoom) else ""
+            fits, self.short = False, error.short if isinstance(error, NoRoom) else ""
         # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
         # would stay in the device's memory until Python happens to look for such circles. Looking takes a tenth of a
         # second or more: too long only for what was small and quick.

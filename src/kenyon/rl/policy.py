@@ -13,6 +13,7 @@ from torch import Tensor
 from kenyon.errors import ResultsError, unknown
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.weights import read_weights
+from kenyon.files import as_path
 from kenyon.nets import Net
 from kenyon.rl.config import GamesConfig
 from kenyon.rl.environment import Pixels
@@ -53,7 +54,7 @@ class Policy:
 
 def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device: str = "cpu") -> Policy:
     """What a run left in OUT/SUITE/METHOD; it plays the given game, or the last that it learned."""
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     result = GameResult.load(folder / GameResult.FILE)
     if seed not in {run.seed for run in result.complete_runs}:
         there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from kenyon.errors import ConfigError, ResultsError
+from kenyon.files import as_path
 from kenyon.rl.environment import Games, Moment, Pixels, Screen, Suite
 
 Act = Callable[[Pixels], npt.NDArray[np.int64]]  # observations (N, C, H, W) -> actions (N,), the most likely ones
@@ -60,7 +61,7 @@ class Observed:
 
 def watch(suite: Suite, game: str, act: Act, out: Path | str, *, seed: int = 0, seconds: float = SECONDS) -> Watched:
     """Play one whole episode by `act` and write the first `seconds` of it as a GIF."""
-    path = Path(out)
+    path = as_path("out", out)
     if path.suffix.lower() != ".gif":
         raise ConfigError(f"{path.name} is no name of a GIF. Give one that ends in .gif.")
     if not seconds > 0:

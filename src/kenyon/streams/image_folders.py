@@ -13,6 +13,7 @@ from kenyon.data.cache import cached
 from kenyon.data.decode import File, Picture, fingerprint, write_equal
 from kenyon.data.trees import Folder
 from kenyon.errors import DataError
+from kenyon.files import as_path
 from kenyon.streams.arrays import from_arrays
 from kenyon.streams.cuts import Cut, Domains
 from kenyon.streams.source import Source
@@ -39,7 +40,7 @@ def from_folder(
     Images are scaled to `side` x `side` pixels of three colours, or `grey`, once, into the cache folder. Else as
     `from_arrays`.
     """
-    tree = Folder(Path(path), "Mend or remove it.")
+    tree = Folder(as_path("path", path), "Mend or remove it.")
     if not tree.path.is_dir():
         raise DataError(f"There is no folder {tree.path}. Give one with a folder of images for every class.")
     files = [file for file in tree.names() if file.lower().endswith(SUFFIXES)]

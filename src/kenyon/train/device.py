@@ -9,7 +9,7 @@ from functools import cache
 
 import torch
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, DeviceMemoryError, shown
 from kenyon.nets.execution import Capturable
 from kenyon.threads import cpu_threads, in_streams, side_by_side
 
@@ -29,8 +29,8 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"There is no device '{name}'. Use auto, cpu or cuda.") from None
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"There is no device {shown(name)}. Use auto, cpu or cuda.") from None
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"Device '{name}' is not supported. Use auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -40,8 +40,16 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
-class NoRoom(MemoryError):
+class NoRoom(DeviceMemoryError, MemoryError):
     """Work that the memory of this machine cannot hold."""
+
+    def __init__(self, short: str) -> None:
+        """`short`: how much is missing."""
+        self.short = short
+        super().__init__(
+            f"This training does not fit into the memory of the machine: {short}. Take a smaller batch or network, "
+            "or fewer learners."
+        )
 
 
 def require_memory(device: torch.device, needed: int) -> None:
