@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -31,7 +32,8 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     the return it is there even if the power fails; until then what was there before is.
     """
     if not path.name:
-        raise ResultsError(f"Cannot write {path}: it is a folder. Give the name of a file.")
+        problem = IsADirectoryError(errno.EISDIR, "it is a folder")
+        raise ResultsError(f"Cannot write {path}: it is a folder. Give the name of a file.") from problem
     temporary = temporary_path(path)
     pieces = (data,) if isinstance(data, bytes) else data
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kenyon
@@ -53,6 +54,8 @@ def test_run_says_what_it_was_given(
 
 
 def test_others_do_too() -> None:
+    x, y = np.eye(8), np.arange(8) % 2
+    learner = kenyon.ContinualLearner(epochs=1, device="cpu").fit(x, y)
     for call, named in (
         (lambda: kenyon.search(3), "benchmark"),
         (lambda: kenyon.search("digits", None), "method"),
@@ -61,6 +64,10 @@ def test_others_do_too() -> None:
         (lambda: play("rl-mini", 5), "methods"),
         (lambda: play("rl-mini", "ewc", games=5), "games"),
         (lambda: policy_of(5, 0), "folder must be a path"),
+        (lambda: kenyon.ContinualLearner.load(5), "path must be a path"),
+        (lambda: learner.save(5), "path must be a path"),
+        (lambda: learner.save("."), "it is a folder"),
+        (lambda: kenyon.ContinualLearner(batch=10**12, device="cpu").fit(x, y), "does not fit into the memory"),
     ):
         with pytest.raises(KenyonError, match=named):
             call()
