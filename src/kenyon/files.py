@@ -90,6 +90,8 @@ def sync_folder(folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from kenyon.cli.show import load_scores
-from kenyon.errors import ConfigError, ResultsError
+from kenyon.errors import ConfigError, DataError, ResultsError
 from kenyon.experiments import keeping
 from kenyon.methods import METHODS
 from kenyon.rl.arenas import ARENAS, Arena
@@ -172,6 +172,11 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
         policy.playing("dodge")
     with pytest.raises(ResultsError, match="no finished run of seed 9"):
         policy_of(folder, 9)
+    none: Any
+    for none in (pixels[0], pixels[:, :, 1:], pixels / 255, pixels.astype(int), None, "x", [[1]]):
+        with pytest.raises(DataError, match=r"Observations of sort are bytes \(uint8\) of the shape \(N, "):
+            policy.act(none)
+    assert policy.act(pixels[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@
 A sweep may also name suites of games, and then which of their games are learned, in which order:
 
     benchmark = "rl-mini"
-    games = ["catch", "sort"]
+    games = ["catch", "reach"]
 
 Everything may be left out. A table `origin` tells where a choice comes from and decides nothing. What is said beside
 the file wins, but for benchmark and method: settings that were chosen for others are refused.
@@ -46,7 +46,7 @@ class ConfigFile:
 def read_config(path: Path | str) -> ConfigFile:
     path = as_path("config", path)
     try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
+        body = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors mark it
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # also of bytes that are no text
