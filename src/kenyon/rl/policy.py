@@ -58,8 +58,8 @@ class Policy:
         found, shape = np.asarray(observations), tuple(self.net.input_shape)
         if found.dtype != np.uint8 or found.shape[1:] != shape or found.ndim != 1 + len(shape):
             raise DataError(
-                f"Observations of {self.game} are bytes (uint8) of the shape (N, {', '.join(map(str, shape))}); these "
-                f"are {found.dtype} of the shape {found.shape}."
+                f"Observations of {self.game} are bytes (uint8) of the shape (N, {', '.join(map(str, shape))}); "
+                f"these are {found.dtype} of the shape {found.shape}."
             )
         return found
 
