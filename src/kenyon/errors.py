@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
+
+SHOWN = 60  # characters of a value in a message
 
 
 class KenyonError(Exception):
@@ -26,9 +29,40 @@ class ResultsError(KenyonError):
     """A results folder that cannot be written, read or continued."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def shown(value: Any) -> str:
+    """A value as a message has it: whatever it is, a few words."""
+    try:
+        text = repr(value)
+    except Exception:  # a number of thousands of digits, or somebody's own __repr__
+        return f"a very large {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def expected(name: str, kind: str, value: Any) -> ConfigError:
+    """The error for an argument or a setting that is not of its kind."""
+    return ConfigError(f"{name} must be {kind}, not {shown(value)}.")
+
+
+def listed_names(kind: str, given: Any) -> list[str]:
+    """Names that were given with commas between them, or as a list. They need not be known."""
+    names = given.split(",") if isinstance(given, str) else given
+    if isinstance(names, bytes) or not isinstance(names, Iterable):
+        raise expected(kind, "a name in quotes, or a list of names", given)
+    found = [name.strip() if isinstance(name, str) else name for name in names]
+    strange = [name for name in found if not isinstance(name, str)]
+    if strange:
+        raise expected(kind, "a name in quotes, or a list of names", given)
+    return found
+
+
+def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
     """The error for a name that is not among `known`, with the nearest ones."""
-    names, typed = sorted(known), name.lower()
+    names = sorted(known)
+    if not isinstance(name, str):
+        return ConfigError(
+            f"A {kind} goes by its name in quotes, not by {shown(name)}. There are: {', '.join(names)}."
+        )
+    typed = name.lower()
     begun = [
         n for n in names if len(typed) > 1 and n.lower().startswith(typed)
     ]  # a name that was not typed to its end

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from kenyon.errors import ResultsError
+from kenyon.errors import ResultsError, expected
 from kenyon.machine import MACHINE, alive
+
+
+def as_path(name: str, value: Any) -> Path:
+    """An argument that says where files are."""
+    try:
+        path = Path(value)
+    except TypeError:
+        raise expected(name, "a path", value) from None
+    if "\0" in str(path):
+        raise expected(name, "a path, which has no character 0", value)
+    return path
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -18,6 +31,9 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     It is written beside its place under a name of this process's own, synced, renamed, and the folder synced: after
     the return it is there even if the power fails; until then what was there before is.
     """
+    if not path.name:
+        problem = IsADirectoryError(errno.EISDIR, "it is a folder")
+        raise ResultsError(f"Cannot write {path}: it is a folder. Give the name of a file.") from problem
     temporary = temporary_path(path)
     pieces = (data,) if isinstance(data, bytes) else data
     try:
@@ -74,6 +90,8 @@ def sync_folder(folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)

@@ -8,8 +8,9 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, shown
 
+LARGEST = float(torch.finfo(torch.float32).max)
 Strength = float | Tensor  # one for all runs, or (R,)
 
 
@@ -32,8 +33,13 @@ def _constant(value: float, size: int, device: torch.device, dtype: torch.dtype)
 
 
 def check_strength(name: str, strength: Strength) -> None:
-    if not isinstance(strength, (Real, Tensor)):
-        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength!r}.")
+    if not isinstance(strength, (float, Real, Tensor)):
+        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {shown(strength)}.")
+    if not isinstance(strength, Tensor) and strength > LARGEST:
+        raise ConfigError(
+            f"{name} must be a finite number, 0 or larger and at most {LARGEST:.2g} (float32's), not "
+            f"{shown(strength)}."
+        )
     values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
         raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength}.")

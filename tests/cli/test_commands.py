@@ -158,6 +158,13 @@ def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp
         (["run", "--set", "validation=0"], "validation"),
         (["run", "--set", "validation=0.001"], "validation"),
         (["run", "--set", "rate=0"], "rate"),
+        (["run", "--set", "rate=nan"], "rate must be a finite number"),
+        (["run", "--set", "drop=1e308"], "drop must be a finite number, at most 3.4e+38"),
+        (["run", "-m", "ewc", "--set", "lambda_sp=1e300"], "lambda_sp must be a finite number, at most 3.4e+38"),
+        (["run", "--set", f"patience={10**30}"], "patience must be at most 1,000,000,000,000"),
+        (["run", "--set", f"epochs={'9' * 5000}"], "epochs must be a whole number, not '999"),
+        (["run", "-m", "caf-ewc", "--learners", "1000000"], "at most 10,000"),
+        (["run", "--seeds", "1000000"], "at most 10,000"),
         (["run", "--set", "batch=0"], "batch"),
         (["run", "--device", "tpu"], "tpu"),
         (["bench", "--device", "gpu"], "gpu"),
@@ -202,7 +209,7 @@ def test_a_results_folder_that_cannot_be_made_is_said_before_training(
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", blocked, *SMALL)
-    assert said.code == 1 and str(blocked) in said.err and "--out" in said.err
+    assert said.code == 1 and f"{blocked} is a file, where a folder has to be" in said.err and "--out" in said.err
 
 
 def test_bench_prints_tables_saves_and_draws(kenyon: Callable[..., Said], tmp_path: Path) -> None:
@@ -284,6 +291,16 @@ def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., S
     for form in ([], ["--json"], ["--markdown"]):
         assert kenyon("show", tmp_path, *form).code == 0
     assert kenyon("show", tmp_path / "digits" / "finetune").code == 0
+
+
+def test_what_may_be_lowered_is_named_where_runs_do_not_stay_finite(
+    kenyon: Callable[..., Said], tmp_path: Path
+) -> None:
+    """A rate far too high goes back to the usual one, and strengths of the user's own are named."""
+    changed = ["--set", "rate=1e20", "--set", "lambda_sp=1e38"]
+    said = kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path / "my runs", *SMALL, *changed)
+    assert "A lower learning rate or lambda_sp (1e+38) may give them: kenyon run digits" in said.out
+    assert "--set rate" not in said.out and f"--out '{tmp_path}/my runs-rate-0.01'" in said.out
 
 
 def test_several_benchmarks_in_one_command(kenyon: Callable[..., Said], tmp_path: Path) -> None:

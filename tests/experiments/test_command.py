@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kenyon.experiments.benchmarks import load_benchmark_file
 from kenyon.experiments.command import command_of
 from kenyon.experiments.config import configure, parse_settings
+from kenyon.methods import load_method_file
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,30 @@ def test_it_makes_the_same_configuration(method: str, tasks: int | None, overrid
 def test_seeds(seeds: list[int], text: str) -> None:
     words = command_of(configure("digits", "ewc"), seeds, "there").split()
     assert words[words.index("--seeds") + 1] == text
+
+
+@pytest.mark.parametrize("folder", ["my results", "it's", 'the "best"', "a[1]*", "new\nline", "a;b & $HOME"])
+def test_a_shell_reads_a_folder_as_one_word(folder: str) -> None:
+    words = shlex.split(command_of(configure("digits", "ewc"), [0], folder))
+    assert words[words.index("--out") + 1 :] == [folder]
+
+
+def test_own_files_are_named_by_their_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name alone would mean nothing to a new command."""
+    method, stream = tmp_path / "my methods" / "mine.py", tmp_path / "my_stream.py"
+    method.parent.mkdir()
+    method.write_text(
+        "from kenyon.methods import Method, method\n@method\ndef of_the_shell():\n    return Method()\n"
+    )
+    stream.write_text(
+        "import numpy as np, torch\n"
+        "from kenyon.experiments import benchmark\n"
+        "from kenyon.streams import from_arrays\n"
+        "@benchmark(backbone=lambda width, learners: torch.nn.Linear(3, width), width=4)\n"
+        "def stream_of_the_shell(data):\n"
+        "    return from_arrays(np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 4)\n"
+    )
+    config = configure(load_benchmark_file(stream), *load_method_file(method))
+    assert shlex.split(command_of(config, [0], "there"))[2:5] == [str(stream), "--method", str(method)]
+    monkeypatch.chdir(tmp_path)
+    assert shlex.split(command_of(config, [0], "there"))[2:5] == [stream.name, "--method", "my methods/mine.py"]

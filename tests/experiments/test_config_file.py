@@ -50,7 +50,7 @@ def test_everything_may_be_left_out(path: Path) -> None:
         assert wanted.seeds == 5 and wanted.settings == {"epochs": 3}
     path.write_text('method = "ewc, mas"')
     assert read_config(path).methods == ("ewc", "mas")
-    path.write_text('method = ["ewc", "mas"]\nseeds = 2')
+    path.write_text('method = ["ewc", "mas"]\nseeds = 2', encoding="utf-8-sig")  # as some editors on Windows do
     assert read_config(path).methods == ("ewc", "mas") and read_config(path).seeds == 2
 
 

@@ -12,14 +12,16 @@ import pytest
 import torch
 from safetensors import safe_open
 
+import kenyon
 from kenyon.errors import DeviceMemoryError, ResultsError
 from kenyon.experiments import training
 from kenyon.experiments.config import configure
-from kenyon.experiments.fleets import out_of_memory, pieces
+from kenyon.experiments.fleets import pieces
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import Crew
 from kenyon.train import Interrupted, Trainer
+from kenyon.train.device import out_of_memory
 from kenyon.train.state import load_state, save_state
 from tests.experiments.small import Counter, all_numbers, digits, stop_after, weights
 
@@ -311,7 +313,7 @@ def test_a_single_run_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: pyt
     full_device(monkeypatch, 0, (0, 1))
     with pytest.raises(DeviceMemoryError) as told:
         digits(tmp_path, ["ewc"], progress=(counter := Counter()), **GRID)
-    for word in ("ewc[lambda_sp=1000]", "batch 64", "width 2", "--set", "batch=", "width=", "--device cpu", "saved"):
+    for word in ("ewc[lambda_sp=1000]", "batch 64", "width 2", "--set", "batch=", "width=", "more memory", "saved"):
         assert word in str(told.value)
     assert "learners" not in str(told.value)
     assert counter.splits == [(4, 2), (2, 1)]
@@ -342,3 +344,22 @@ def test_a_full_device_is_known_by_many_words() -> None:
     assert out_of_memory(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be ..."))
     assert not out_of_memory(RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert not out_of_memory(None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"batch": 10**12}, ("batch 1000000000000", "GB or more")),
+        ({"width": 10**9}, ("width 1000000000",)),
+    ],
+)
+def test_what_no_machine_could_hold_is_told(settings: dict[str, int], named: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises(DeviceMemoryError) as told:
+        kenyon.run("digits", ["caf-ewc"], 1, tasks=2, epochs=1, fwt=False, device="cpu", out=tmp_path, **settings)
+    assert all(words in str(told.value) for words in named), told.value
+
+
+def test_memory_that_runs_out_on_a_cpu_is_known() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(10**15)
+    assert out_of_memory(caught.value) and out_of_memory(MemoryError())

@@ -13,7 +13,7 @@ from tests.experiments.small import Counter, digits, numbers, weights
 from tests.nothing_lost.small import GIVEN
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError, RuntimeError])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError, RuntimeError])
 def test_a_sudden_end_keeps_the_last_complete_epoch(
     error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any
 ) -> None:
@@ -35,6 +35,25 @@ def test_a_sudden_end_keeps_the_last_complete_epoch(
     counter = Counter()
     assert (numbers(digits(tmp_path, progress=counter, **GIVEN)["ewc"]), weights(tmp_path)) == whole
     assert counter.fleets[0][2] == 4
+
+
+def test_memory_that_runs_out_on_the_way_halves_the_fleet_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any
+) -> None:
+    monkeypatch.setattr(keeping, "COPY_EVERY", 0.0)
+    monkeypatch.setattr(keeping, "COPY_REST", 0.0)
+    steps, step = [0], Trainer._step
+
+    def ends(trainer: Trainer) -> None:
+        steps[0] += (trainer.position.phase, trainer.position.epoch) == (1, 1)
+        step(trainer)
+        if steps[0] == 1:
+            raise MemoryError
+
+    monkeypatch.setattr(Trainer, "_step", ends)
+    counter = Counter()
+    assert (numbers(digits(tmp_path, progress=counter, **GIVEN)["ewc"]), weights(tmp_path)) == whole
+    assert counter.splits == [(2, 1)] and [done for _, _, done in counter.fleets] == [0, 4, 4]
 
 
 def test_an_end_while_a_state_is_copied_or_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any) -> None:

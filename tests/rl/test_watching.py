@@ -115,8 +115,10 @@ def test_bad_wishes_are_refused(tmp_path: Path) -> None:
     suite = suite_of(Counting())
     with pytest.raises(ConfigError, match=r"ends in \.gif"):
         watch(suite, "one", lambda seen: np.array([0]), tmp_path / "one.mp4")
-    with pytest.raises(ConfigError, match="0 seconds show nothing"):
-        watch(suite, "one", lambda seen: np.array([0]), tmp_path / "one.gif", seconds=0)
+    for seconds in (0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="seconds cannot be shown"):
+            watch(suite, "one", lambda seen: np.array([0]), tmp_path / "one.gif", seconds=seconds)
+    watch(suite, "one", lambda seen: np.array([0]), tmp_path / "one.gif", seconds=1e308)
     with pytest.raises(ConfigError, match="no game of counting"):
         watch(suite, "two", lambda seen: np.array([0]), tmp_path / "one.gif")
     (tmp_path / "file").write_text("")

@@ -67,6 +67,34 @@ def test_folders_that_are_no_stream_are_told(tmp_path: Path) -> None:
     (tmp_path / "bad" / "x" / "1.png").write_bytes(b"no picture")
     with pytest.raises(DataError, match="not an image that can be read"):
         from_folder(tmp_path / "bad", side=4)
+    (tmp_path / "bad" / "x" / "1.png").write_bytes(b"")
+    with pytest.raises(DataError, match=r"\(it is empty\)"):
+        from_folder(tmp_path / "bad", side=4)
+    (tmp_path / "bad" / "x" / "again").symlink_to(tmp_path / "bad")
+    with pytest.raises(DataError, match=r"again links to a folder that it lies in"):
+        from_folder(tmp_path / "bad", side=4)
+    side: Any
+    for side in (0, "4", None, 1.5):
+        with pytest.raises(ConfigError, match="side must be a whole number of pixels"):
+            from_folder(tmp_path / "domains", side=side)
+    with pytest.raises(DataError, match=r"test must be .* bools, one a sample, not None"):
+        from_folder(tmp_path / "domains", side=4, test=None)  # type: ignore[arg-type]
+
+
+def test_pictures_of_all_kinds_in_one_folder(tmp_path: Path) -> None:
+    """Greys of 16 bits were white but for the darkest."""
+    for name in ("a", "b"):
+        draw(tmp_path / name, 2, 0)
+        for mode in ("L", "LA", "P", "RGBA", "1"):
+            Image.new("RGB", (5, 3), (128, 128, 128)).convert(mode).save(tmp_path / name / f"{mode}.png")
+        Image.new("RGB", (4, 4), (128, 128, 128)).convert("CMYK").save(tmp_path / name / "c.jpg")
+        Image.fromarray(np.full((6, 2), 128 << 8, dtype=np.uint16)).save(tmp_path / name / "deep.png")
+    source = from_folder(tmp_path, side=4, ordered=True)
+    assert isinstance(source.images, torch.Tensor)
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    for name in ("L.png", "LA.png", "RGBA.png", "c.jpg", "deep.png"):
+        grey = source.images[names.index(name)].float()
+        assert (grey - 128).abs().max() <= 3, name
 
 
 def pairs(count: int, classes: int, start: int = 0) -> TensorDataset:

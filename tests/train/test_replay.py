@@ -158,3 +158,10 @@ def test_replay_remembers() -> None:
 def test_impossible_memories_are_refused(hyper: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         find_method("er")(hyper)
+
+
+def test_a_memory_for_more_than_there_is_keeps_everything() -> None:
+    fleet = Fleet(digit_streams((0,), tasks=2), torch.device("cpu"))
+    memory = Memory(fleet, Replay(memory=10**12))
+    memory._fill(1)
+    assert int(memory.sizes[0, 0]) == len(fleet.streams[0].tasks[0].train)

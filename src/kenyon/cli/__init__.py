@@ -10,13 +10,15 @@ def main() -> None:
     from rich.text import Text
 
     from kenyon.cli.app import app
-    from kenyon.cli.consoles import stderr
+    from kenyon.cli.consoles import speaking, stderr
     from kenyon.data.reports import reporting_to
     from kenyon.errors import KenyonError
 
     try:
-        with reporting_to(_Notices()):
+        with reporting_to(_Notices()), speaking():
             app()
+    except BrokenPipeError:
+        sys.exit(1)
     except KenyonError as error:
         stderr().print(Text.assemble(("Error:", "bold red"), f" {error}"), soft_wrap=True)
         sys.exit(1)

@@ -14,7 +14,7 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import run_games_command
 from kenyon.cli.watched import watched
 from kenyon.clock import since
-from kenyon.errors import ConfigError, unknown
+from kenyon.errors import ConfigError, shown, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
 from kenyon.experiments.config import Config
 from kenyon.experiments.config_file import asked, read_config
@@ -230,12 +230,13 @@ def _tell_unkept(asked: Plan, told: Console) -> None:
 
 def parse_seeds(text: str) -> int | list[int]:
     """`5` is a number of seeds, `0,3,7` are the seeds themselves."""
+    said = shown(text)
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise ConfigError(f"--seeds takes a number (5) or a list (0,3,7), not '{text}'.") from None
+        raise ConfigError(f"--seeds takes a number (5) or a list (0,3,7), not {said}.") from None
     if "," in text:
         return numbers
     if not numbers or numbers[0] < 1:
-        raise ConfigError(f"--seeds must be at least 1, not '{text}'.")
+        raise ConfigError(f"--seeds must be at least 1, not {said}.")
     return numbers[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kenyon.experiments.results import plain
 from kenyon.experiments.searching import TOGETHER, TRIALS, Sampling
 from kenyon.methods import find_method
 from kenyon.report.search_figure import draw_search
+from kenyon.user_files import is_user_file
 
 
 def search_command(
@@ -76,8 +78,9 @@ def search_command(
     best = point_name(found.best)  # says so if nothing stayed finite
     figure = draw_search(found, found.folder / "figure.png")
     told.print(f"Drawn in {figure}.", soft_wrap=True)
-    own = f" {benchmark}" if benchmark.endswith(".py") else ""
-    told.print(f"Best: {best}. kenyon run{own} --config {found.path} runs it.", soft_wrap=True)
+    own = [benchmark] if is_user_file(benchmark) else []
+    command = shlex.join(["kenyon", "run", *own, "--config", str(found.path)])
+    told.print(f"Best: {best}. {command} runs it.", soft_wrap=True)
 
 
 def _tell(found: Found, spoken: Console) -> None:

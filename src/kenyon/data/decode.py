@@ -15,7 +15,7 @@ from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from kenyon.data.reports import reporter
 from kenyon.data.trees import Reader, Tree
@@ -102,7 +102,9 @@ def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
         with Image.open(io.BytesIO(content)) as image:
             return decode(image)
     except Exception as problem:  # a damaged file makes Pillow raise almost anything
-        reason = "it is incomplete" if isinstance(problem, EOFError) else problem
+        reason: object = "it is incomplete" if isinstance(problem, EOFError) else problem
+        if isinstance(problem, UnidentifiedImageError):  # whose own words show where it lies in memory
+            reason = "of no format that is known" if len(content) else "it is empty"
         raise DataError(f"{tree.where(name)} is not an image that can be read ({reason}). {tree.remedy}") from None
 
 

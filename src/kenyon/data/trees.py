@@ -80,6 +80,8 @@ class Folder:
                         if entry.name.startswith("."):
                             continue
                         if entry.is_dir():
+                            if entry.is_symlink() and folder.resolve().is_relative_to(Path(entry.path).resolve()):
+                                raise DataError(f"{entry.path} links to a folder that it lies in. Remove the link.")
                             folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
                         elif entry.is_file():
                             found.append((prefix + entry.name, entry.stat().st_size))

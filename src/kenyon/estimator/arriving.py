@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_array, column_or_1d, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from kenyon.errors import DataError
+from kenyon.errors import DataError, shown
 from kenyon.estimator.errors import InputError, InputTypeError
 from kenyon.streams.cuts import Groups
 from kenyon.streams.datasets import pairs, stacked
@@ -105,6 +105,8 @@ def _numeric(kind: Any) -> bool:
 
 def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
     """The classes of a task, sorted: those named, or those there are. `known`: those of the tasks before."""
+    if named is not None and (np.ndim(named) != 1 or not len(named)):
+        raise InputError(f"classes is a list of the task's labels, not {shown(named)}.")
     classes = np.unique(labels if named is None else _labels(named))
     mine, others = (_kind(some) for some in (classes, labels if known is None else known))
     if mine != others:

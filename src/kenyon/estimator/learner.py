@@ -31,6 +31,7 @@ from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import as_damage, read_learner, save_learner
 from kenyon.estimator.settings import takes_tokens, whole
 from kenyon.estimator.telling import summary, telling
+from kenyon.files import as_path
 from kenyon.metrics import Array
 from kenyon.nets import Diversity, Start
 from kenyon.streams.task import Heads
@@ -235,13 +236,14 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             attributes["n_features_in_"] = self.n_features_in_
         if hasattr(self, "feature_names_in_"):
             attributes["feature_names_in_"] = self.feature_names_in_.tolist()
-        save_learner(Path(path), known, parameters, attributes, tests=tests)
+        save_learner(as_path("path", path), known, parameters, attributes, tests=tests)
 
     @classmethod
     def load(cls, path: str | Path, backbone: Backbone = None, *, device: str = "auto") -> Self:
         """The learner that was saved, with the backbone it was made with (None if it had none of its own)."""
-        with as_damage(Path(path)):
-            saved = read_learner(Path(path))
+        file = as_path("path", path)
+        with as_damage(file):
+            saved = read_learner(file)
             unknown = sorted(set(saved.parameters) - set(cls._get_param_names()))
             if unknown:
                 raise ResultsError(f"{path} has a parameter {unknown[0]} that this version of Kenyon does not know.")
@@ -262,7 +264,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         backbone = built(self.backbone, prod(known.form.shape))
         place = None if task is None else known.place(task)
         inputs = known.examples() if examples is None else self._inputs(examples)
-        return export_learner(Path(path), known, backbone, place, inputs)
+        return export_learner(as_path("path", path), known, backbone, place, inputs)
 
     # ------------------------------------------------------------------ inside
 

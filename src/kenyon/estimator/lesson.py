@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 import torch
@@ -82,7 +83,7 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
 
     Nothing is held out where every class has but one sample.
     """
-    if not 0 <= share < 1:
+    if not isinstance(share, (int, float, Real)) or not 0 <= share < 1:
         raise SettingError(f"validation is a share of at least 0 and below 1, not {share!r}.")
     order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
     spare = np.ones(len(labels), dtype=bool)

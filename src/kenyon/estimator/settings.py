@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from kenyon.errors import shown
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
 from kenyon.train import Training
@@ -57,6 +58,8 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     """`strengths`: None stands for the default; `options`: anything else that the method takes."""
     spec = spec_of(name)
     given = {n: value for n, value in strengths.items() if value is not None}
+    if options is not None and not isinstance(options, Mapping):
+        raise SettingError(f"options must be a dictionary of settings by name, not {shown(options)}.")
     twice = sorted(set(given) & set(options or {}))
     if twice:
         raise SettingError(f"{twice[0]} is given twice, by itself and in options. Give it once.")

@@ -206,6 +206,6 @@ def load_benchmark_file(path: Path) -> str:
 
 def find_benchmark(name: str) -> Benchmark:
     """The benchmark of that name; otherwise an error that names the nearest ones."""
-    if name not in BENCHMARKS:
+    if not isinstance(name, str) or name not in BENCHMARKS:
         raise unknown("benchmark", name, BENCHMARKS)
     return BENCHMARKS[name]

@@ -7,22 +7,27 @@ stand in one folder only if theirs are equal.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from operator import index
 from pathlib import Path
 from typing import Any, ClassVar, get_args
 
-from kenyon.errors import ConfigError, unknown
+from kenyon.errors import ConfigError, expected, shown, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.nets.heads import FirstHeads
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
+from kenyon.strengths import LARGEST
 from kenyon.train.regime import Training
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+MOST_LEARNERS = 10_000
+MOST = 10**12  # of a whole number: beyond it nothing could be computed, or even counted
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Config:
     def length(self) -> float:
         """Epochs of a run, all tasks and stages."""
         return self.tasks * len(self.build_method().stages) * self.training.epochs
+
+    @property
+    def usual_rate(self) -> float:
+        """The learning rate of the benchmark."""
+        return find_benchmark(self.benchmark).training.rate
 
     @property
     def demand(self) -> tuple[str, str]:
@@ -119,6 +129,7 @@ def configure(
     for name, value in given.items():
         check_kind(name, value)
     count = len(bench.source.class_counts)
+    tasks = None if tasks is None else _whole("tasks", tasks)
     if tasks is not None and not 1 <= tasks <= count:
         raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
 
@@ -138,6 +149,14 @@ def configure(
             "nothing is left to learn from. Choose a smaller share."
         )
     return Config(benchmark, method, tasks or count, training, architecture, hyper, search)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number, Python's or NumPy's."""
+    try:
+        return index(value)
+    except TypeError:
+        raise expected(name, "a whole number", value) from None
 
 
 def changed_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,8 +191,8 @@ def build_architecture(learners: int, usual_width: Callable[[], int], shape: dic
     """`usual_width`: of one of them, where `shape` says nothing else; a learner a task is as one of so many, and
     the heads of independent ones come on top.
     """
-    if learners < 1:
-        raise ConfigError(f"learners must be at least 1, not {learners}.")
+    if not 1 <= learners <= MOST_LEARNERS:
+        raise ConfigError(f"learners must be at least 1 and at most {MOST_LEARNERS:,}, not {learners:,}.")
     width = shape.pop("width") if "width" in shape else usual_width()
     if width < 1:
         raise ConfigError(f"width must be at least 1, not {width}.")
@@ -245,18 +264,27 @@ def kind_of(setting: str) -> type:
 def check_kind(name: str, value: Any) -> None:
     """That a setting given from Python is of the kind that `--set` would have made of it."""
     kind = kind_of(name)
-    accepted = (int, float) if kind is float else kind
+    accepted: Any = (int, float) if kind is float else kind
     if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        raise ConfigError(f"{name} must be {_SAID[kind]}, not {value!r}.")
+        raise expected(name, _SAID[kind], value)
+    if kind is int and value > MOST:
+        raise ConfigError(f"{name} must be at most {MOST:,}, not {shown(value)}.")
+    if kind is float and not math.isfinite(_as_float(value)):
+        raise ConfigError(f"{name} must be a finite number, at most {LARGEST:.2g} in size, not {shown(value)}.")
+
+
+def _as_float(value: float) -> float:
+    """As runs compute with it: beyond the largest, infinite."""
+    return float(value) if abs(value) <= LARGEST else math.inf
 
 
 def _convert(name: str, text: str) -> Any:
     kind = kind_of(name)
     if kind is bool:
         if text.lower() not in _TRUTH:
-            raise ConfigError(f"{name} is true or false, not '{text}'.")
+            raise ConfigError(f"{name} is true or false, not {shown(text)}.")
         return _TRUTH[text.lower()]
     try:
         return kind(text)
     except ValueError:
-        raise ConfigError(f"{name} must be {_SAID[kind]}, not '{text}'.") from None
+        raise expected(name, _SAID[kind], text) from None

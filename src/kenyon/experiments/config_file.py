@@ -10,7 +10,7 @@
 A sweep may also name suites of games, and then which of their games are learned, in which order:
 
     benchmark = "rl-mini"
-    games = ["catch", "sort"]
+    games = ["catch", "reach"]
 
 Everything may be left out. A table `origin` tells where a choice comes from and decides nothing. What is said beside
 the file wins, but for benchmark and method: settings that were chosen for others are refused.
@@ -26,6 +26,7 @@ from typing import Any
 
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.config import KINDS, settings
+from kenyon.files import as_path
 from kenyon.methods import METHODS
 
 KEYS = ("benchmark", "method", "seeds", "games", "settings", "origin")
@@ -43,9 +44,9 @@ class ConfigFile:
 
 
 def read_config(path: Path | str) -> ConfigFile:
-    path = Path(path)
+    path = as_path("config", path)
     try:
-        body = tomllib.loads(path.read_text(encoding="utf-8"))
+        body = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors mark it
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:  # also of bytes that are no text

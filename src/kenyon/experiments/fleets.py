@@ -15,6 +15,7 @@ from kenyon.clock import Stopwatch
 from kenyon.experiments.grid import AnyCell, C, CellOf
 from kenyon.experiments.states import State, claims, put_aside, state_path, usable
 from kenyon.experiments.training import CrewOf
+from kenyon.train.device import NoRoom, out_of_memory
 from kenyon.train.state import StateError
 
 MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
@@ -42,6 +43,8 @@ class Room:
     def __init__(self, most: int, device: torch.device) -> None:
         self.most, self.device = most, device
         self.without: list[AnyCell] = []  # runs that do not fit, not even alone
+        self.reason = ""  # why the first of them does not
+        self.short = ""  # how much memory the last that did not fit would need, where that is known
 
     def train(
         self,
@@ -93,10 +96,10 @@ class Room:
         try:
             train(crew)
             fits = True
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            fits = False
+            fits, self.short = False, error.short if isinstance(error, NoRoom) else ""
         # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
         # would stay in the device's memory until Python happens to look for such circles. Looking takes a tenth of a
         # second or more: too long only for what was small and quick.
@@ -112,6 +115,7 @@ class Room:
     def _give_up(self, cell: CellOf[C], queue: deque[CrewOf[C]]) -> deque[CrewOf[C]]:
         """The queue without what needs as much room as this cell."""
         structure = cell.config.structure
+        self.reason = self.reason or self.short
         self.without += [cell, *(c for crew in queue for c in crew.cells if c.config.structure == structure)]
         return deque(crew for crew in queue if crew.cells[0].config.structure != structure)
 
@@ -125,10 +129,12 @@ class Room:
         several = arch.learners > 1
         shape = f"{arch.learners} learners of width {arch.width}" if several else f"width {arch.width}"
         fewer = "fewer or narrower learners (learners=..., width=...)" if several else "a smaller width (width=...)"
+        other = "another device (--device cpu)" if self.device.type == "cuda" else "a machine with more memory"
+        short = f": {self.reason}" if self.reason else ""
         return (
             f"A single run of {cell.point.label} ({demand}, {shape}) does not fit into the "
-            f"memory of {where}. Use --set with {less} or {fewer}, or another device "
-            "(--device cpu). Everything else is finished and saved."
+            f"memory of {where}{short}. Use --set with {less} or {fewer}, or {other}. Everything else is finished "
+            "and saved."
         )
 
 
@@ -137,21 +143,3 @@ def pieces(crew: CrewOf[C], most: int) -> list[CrewOf[C]]:
     count = -(-len(crew.cells) // most)
     ends = [len(crew.cells) * part // count for part in range(count + 1)]
     return [replace(crew, cells=crew.cells[begin:end]) for begin, end in pairwise(ends)]
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error comes from a full device.
-
-    Running out of memory while a CUDA graph is captured breaks the capture off, and the error of that hides the
-    first; the libraries and the driver have words of their own.
-    """
-    while error is not None:
-        words = str(error)
-        if (
-            isinstance(error, torch.OutOfMemoryError)
-            or "CUDA error: out of memory" in words
-            or "ALLOC_FAILED" in words
-        ):
-            return True
-        error = error.__cause__ or error.__context__
-    return False

@@ -18,7 +18,7 @@ from kenyon.experiments.configured import Configured
 from kenyon.experiments.labels import point_label, point_name, value_text
 from kenyon.streams import SearchProtocol
 
-LARGEST = 10_000  # runs of one call that has a grid; a slip of the hand is more likely than the wish for more
+LARGEST = 10_000  # runs of one call; a slip of the hand is more likely than the wish for more
 
 
 C = TypeVar("C", bound=Configured)
@@ -117,14 +117,14 @@ def check_size(
     seeds: int,
     settings_of: Callable[[str], Sequence[str]] = settings,
 ) -> None:
-    """Refuse a grid beyond reason before its points are even listed."""
+    """Refuse runs beyond reason before the points of a grid are even listed."""
     sizes = {name: len(values) for name, values in given.items() if isinstance(values, list)}
     points = sum(prod(sizes.get(name, 1) for name in settings_of(method)) for method in methods)
-    if sizes and points * seeds > LARGEST:
+    if points * seeds > LARGEST:
+        what = f"The grid has {points:,} points; with {seeds:,} seeds each" if sizes else f"With {seeds:,} seeds"
         raise ConfigError(
-            f"The grid has {points:,} points; with {seeds:,} seeds each that is {points * seeds:,} runs, and one "
-            f"call takes at most {LARGEST:,}. Name fewer values or seeds, or ask for one part after another: what is "
-            "finished stays."
+            f"{what} that is {points * seeds:,} runs, and one call takes at most {LARGEST:,}. Name fewer values or "
+            "seeds, or ask for one part after another: what is finished stays."
         )
 
 

@@ -13,6 +13,8 @@ from kenyon.experiments.command import command_of
 from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.kept import Kept
+from kenyon.experiments.labels import value_text
+from kenyon.methods import find_method
 
 SHOWN = 5  # commands; a grid may have thousands
 
@@ -44,7 +46,8 @@ def told_of_diverged(
     name: str, result: Kept[Any, Any], read: Callable[[dict[str, Any]], Any], out: Path
 ) -> str | None:
     """Which runs have no numbers, for their loss did not stay finite, and a command that may give them: with a third
-    of the learning rate, for the same settings would end the same way, in a new folder. None where all are complete.
+    of the learning rate, and no more than is usual, for the same settings would end the same way, in a new folder.
+    Strengths of the user's own are named. None where all are complete.
 
     `read` makes a configuration of the result's, of images or of games.
     """
@@ -52,14 +55,22 @@ def told_of_diverged(
     if not seeds:
         return None
     config = read(result.config)
-    rate = float(f"{config.training.rate / 3:.3g}")
+    rate = float(f"{min(config.training.rate / 3, config.usual_rate):.3g}")
+    own = [f"{name} ({value_text(config.hyper[name])})" for name in _strong(config)]
+    lower = " or ".join(["learning rate", *own])
     slower: Configured = replace(config, training=replace(config.training, rate=rate))
     varied = {name: value for name, value in result.point.items() if name != "rate"}
     command = command_of(slower, seeds, f"{out}-rate-{rate:g}", varied=varied)
     return (
-        f"{name}: no numbers for seed {', '.join(map(str, seeds))}, whose loss did not stay finite. A lower learning "
-        f"rate may give them: {command}"
+        f"{name}: no numbers for seed {', '.join(map(str, seeds))}, whose loss did not stay finite. A lower "
+        f"{lower} may give them: {command}"
     )
+
+
+def _strong(config: Any) -> list[str]:
+    """The strengths above 0 that are not the published ones."""
+    _, changes = config.changes
+    return [name for name in find_method(config.method).strengths if changes.get(name, 0) > 0]
 
 
 def none_finite(benchmark: str) -> ResultsError:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from kenyon.errors import expected
 from kenyon.experiments.grid import AnyCell
 from kenyon.train import Trainer
 
@@ -31,3 +32,10 @@ class Silent:
     def fleet_ends(self, seconds: float) -> None: ...
 
     def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None: ...
+
+
+def check_progress(progress: Any) -> None:
+    """Before anything is trained: that whoever is to be told can be."""
+    told = [name for name in vars(Silent) if not name.startswith("_")]
+    if not all(callable(getattr(progress, name, None)) for name in told):
+        raise expected("progress", f"an object with the methods {', '.join(told)}", progress)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from kenyon.errors import ConfigError, unknown
+from kenyon.errors import ConfigError, listed_names, shown, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, settings
 from kenyon.experiments.config_file import asked, read_config
@@ -21,11 +21,12 @@ from kenyon.experiments.grid import AnyPoint, C, CellOf, Point, PointOf, check_s
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.logged import logging_to
 from kenyon.experiments.missing import Incomplete
-from kenyon.experiments.progress import Progress, Silent
+from kenyon.experiments.progress import Progress, Silent, check_progress
 from kenyon.experiments.results import Result
 from kenyon.experiments.states import check_states, find_states, remove_finished
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, CrewOf, train_crew
+from kenyon.files import as_path
 from kenyon.logs import check_log
 from kenyon.streams import FIRST_SEED, Source, withheld
 from kenyon.train import choose_device
@@ -95,8 +96,8 @@ def plan(
         tuple(references),
         chosen,
         choose_device(device),
-        None if data is None else Path(data),
-        Path(out),
+        None if data is None else as_path("data", data),
+        as_path("out", out),
         check_fleet(fleet),
         keep == "every",
         deterministic,
@@ -141,11 +142,15 @@ def check_fleet(fleet: int | None) -> int:
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     try:
+        if isinstance(seeds, bytes):
+            raise TypeError
         if not isinstance(seeds, Iterable):  # not all listed before their number is known to make sense
             seeds = range(min(index(seeds), FIRST_SEED + 1))
         chosen = tuple(index(seed) for seed in seeds)
     except TypeError:
-        raise ConfigError(f"Seeds are a whole number of them or a list of whole numbers, not {seeds!r}.") from None
+        raise ConfigError(
+            f"Seeds are a whole number of them or a list of whole numbers, not {shown(seeds)}."
+        ) from None
     if not chosen:
         raise ConfigError("There must be at least one seed.")
     if len(set(chosen)) != len(chosen):
@@ -294,7 +299,9 @@ def run(
     PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower. `log`: also write
     the numbers to "tensorboard" or "wandb" while they come.
     """
-    names = methods.split(",") if isinstance(methods, str) else methods
+    names = None if methods is None else listed_names("methods", methods)
+    if progress is not None:
+        check_progress(progress)
     file = None if config is None else read_config(config)
     wanted = asked(file, None if benchmark is None else [benchmark], names, seeds, overrides)
     if len(wanted.benchmarks) > 1:

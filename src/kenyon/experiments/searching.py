@@ -18,13 +18,14 @@ from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import configure, settings
 from kenyon.experiments.grid import Point, check_size, listed
-from kenyon.experiments.progress import Progress
+from kenyon.experiments.progress import Progress, check_progress
 from kenyon.experiments.proposals import Grid, Proposals, Sampled, Values, import_optuna
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import Plan, check_fleet, check_folders, execute, source_of
 from kenyon.experiments.scores import Found, Score, made_by, ranked
 from kenyon.experiments.searched import find_grid
 from kenyon.experiments.store import method_folder
+from kenyon.files import as_path
 from kenyon.methods import find_method
 from kenyon.streams import FIRST_SEED, SearchProtocol
 from kenyon.streams.withheld import SHORT
@@ -124,8 +125,8 @@ def plan_search(
         tuple(range(FIRST_SEED, FIRST_SEED + folds)),
         sampling,
         choose_device(device),
-        None if data is None else Path(data),
-        Path(out),
+        None if data is None else as_path("data", data),
+        as_path("out", out),
         check_fleet(fleet),
     )
     if sampling is None:
@@ -241,6 +242,8 @@ def search(
     reported runs have; "short": 5 random tasks, `folds` times. Scores are average accuracies on a `share` of the
     training data. With `optuna`, so many trials are drawn between the ends of the lists, some `together` at a time.
     """
+    if progress is not None:
+        check_progress(progress)
     asked = plan_search(
         benchmark,
         method,

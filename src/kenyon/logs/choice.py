@@ -18,7 +18,7 @@ LOGS: dict[str, tuple[Callable[[], None], Callable[[LoggedRun], Log]]] = {
 
 def check_log(name: str) -> None:
     """Before anything is trained: that the log is known and its program installed."""
-    if name not in LOGS:
+    if not isinstance(name, str) or name not in LOGS:
         raise unknown("log", name, LOGS)
     LOGS[name][0]()
 

@@ -163,7 +163,7 @@ def method(build: Callable[..., Method]) -> Callable[..., Method]:
 
 def find_method(name: str) -> MethodSpec:
     """The method of that name; otherwise an error that names the nearest ones."""
-    if name not in METHODS:
+    if not isinstance(name, str) or name not in METHODS:
         raise ConfigError(f"{unknown('method', name, METHODS)} One of your own goes by its file: --method mine.py.")
     return METHODS[name]
 

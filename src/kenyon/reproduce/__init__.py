@@ -8,6 +8,7 @@ from pathlib import Path
 from kenyon.errors import ConfigError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.progress import Progress
+from kenyon.files import as_path
 from kenyon.reproduce import forgetting, games, learners, mechanisms, performance  # noqa: F401  (they register)
 from kenyon.reproduce.registry import REPRODUCTIONS, Reproduction, find_reproduction
 from kenyon.reproduce.scale import SCALES, Scale, find_scale
@@ -53,11 +54,16 @@ def reproduce(
     if not asked:
         raise ConfigError(f"No figure is named. There are {', '.join(REPRODUCTIONS)}, or all.")
     chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
-    folder = None if data is None else Path(data)
+    folder = None if data is None else as_path("data", data)
     if seeds is not None and seeds < 1:
         raise ConfigError(f"seeds must be at least 1, not {seeds}.")
     place = Place(
-        Path(out), find_scale(scale).at_most(seeds), choose_device(device), folder, train, play or execute_games
+        as_path("out", out),
+        find_scale(scale).at_most(seeds),
+        choose_device(device),
+        folder,
+        train,
+        play or execute_games,
     )
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written = []

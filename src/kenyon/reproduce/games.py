@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from kenyon.errors import ResultsError
@@ -63,11 +64,10 @@ def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
 def _check_present(plan: GamesPlan, shortened: Mapping[str, int]) -> None:
     missing = list(dict.fromkeys(cell.config.method for cell in missing_of(plan.out, plan.points, plan.seeds)))
     if missing:
-        settings = "".join(f" --set {name}={value}" for name, value in shortened.items())
-        command = (
-            f"kenyon run {plan.points[0].config.benchmark} --method {','.join(missing)} --seeds {len(plan.seeds)}"
-        )
+        words = ["kenyon", "run", plan.points[0].config.benchmark, "--method", ",".join(missing)]
+        words += ["--seeds", str(len(plan.seeds))]
+        words += [word for name, value in shortened.items() for word in ("--set", f"{name}={value}")]
         raise ResultsError(
             f"Scores of {', '.join(missing)} are missing. This makes them, and so does the same without --no-train:\n"
-            f"  {command}{settings} --out {plan.out}"
+            f"  {shlex.join([*words, '--out', str(plan.out)])}"
         )

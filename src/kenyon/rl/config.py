@@ -56,6 +56,11 @@ class GamesConfig:
         return len(self.games) * self.training.updates * self.training.samples / 1000
 
     @property
+    def usual_rate(self) -> float:
+        """The learning rate of the suite."""
+        return find_arena(self.benchmark).ppo.rate
+
+    @property
     def demand(self) -> tuple[str, str]:
         """What a run asks of a device's memory, besides its network, and how to ask for less."""
         ppo = self.training

@@ -90,7 +90,7 @@ class Suite:
 
     def check(self, games: Sequence[str]) -> None:
         for game in games:
-            if game not in self.actions:
+            if not isinstance(game, str) or game not in self.actions:
                 raise unknown(f"game of {self.name}", game, self.actions)
 
 

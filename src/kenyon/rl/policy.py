@@ -10,9 +10,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from kenyon.errors import ResultsError, unknown
+from kenyon.errors import DataError, ResultsError, unknown
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.weights import read_weights
+from kenyon.files import as_path
 from kenyon.nets import Net
 from kenyon.rl.config import GamesConfig
 from kenyon.rl.environment import Pixels
@@ -41,7 +42,9 @@ class Policy:
     def probabilities(self, observations: Pixels) -> npt.NDArray[np.float32]:
         """Of every action at each of the observations: (N, actions)."""
         head = self.games.index(self.game)
-        images = looked_at(self.net, torch.from_numpy(np.ascontiguousarray(observations)).to(self.net.device))
+        if not len(seen := self._seen(observations)):
+            return np.zeros((0, self.net.class_counts[head]), dtype=np.float32)
+        images = looked_at(self.net, torch.from_numpy(np.ascontiguousarray(seen)).to(self.net.device))
         heads = torch.tensor([head], device=self.net.device)
         if self.net.together:
             logits = self.net.forward(self.row.unsqueeze(0), images.unsqueeze(0), heads).logits.squeeze(0)
@@ -50,10 +53,20 @@ class Policy:
         found: npt.NDArray[np.float32] = logits[:, : self.net.class_counts[head]].softmax(-1).cpu().numpy()
         return found
 
+    def _seen(self, observations: Pixels) -> Pixels:
+        """What the network may look at. Other numbers than bytes would pass, and mean something else to it."""
+        found, shape = np.asarray(observations), tuple(self.net.input_shape)
+        if found.dtype != np.uint8 or found.shape[1:] != shape or found.ndim != 1 + len(shape):
+            raise DataError(
+                f"Observations of {self.game} are bytes (uint8) of the shape (N, {', '.join(map(str, shape))}); "
+                f"these are {found.dtype} of the shape {found.shape}."
+            )
+        return found
+
 
 def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device: str = "cpu") -> Policy:
     """What a run left in OUT/SUITE/METHOD; it plays the given game, or the last that it learned."""
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     result = GameResult.load(folder / GameResult.FILE)
     if seed not in {run.seed for run in result.complete_runs}:
         there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"

@@ -7,6 +7,7 @@ from math import isfinite
 from typing import Literal, get_args
 
 from kenyon.errors import ConfigError
+from kenyon.train.regime import check_fields
 
 Acting = Literal["likely", "drawn"]
 Anchors = Literal["published", "each", "last"]
@@ -47,6 +48,7 @@ class Ppo:
     penalties_from: int = 2  # the game, counted from 1, from which on penalties on weights act
 
     def __post_init__(self) -> None:
+        check_fields(self)
         whole = ("copies", "horizon", "epochs", "minibatches", "evaluations", "episodes", "longest")
         for name in (*whole, "importance_rollouts", "importance_steps", "penalties_from"):
             if getattr(self, name) < 1:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import torch
 from safetensors.torch import save as to_bytes
 
+from kenyon.errors import listed_names
 from kenyon.experiments.fleets import MOST, Room
 from kenyon.experiments.grid import PointOf, check_size, combined
 from kenyon.experiments.harvest import origin_here
@@ -23,6 +24,7 @@ from kenyon.experiments.runner import check_asked, check_fleet, check_folders, c
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
+from kenyon.files import as_path
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.loop import Agents, Watcher
@@ -88,7 +90,7 @@ def plan_games(
         return combined(mine, lambda values: configure_games(arena, method, games=games, overrides=values))
 
     points = tuple(point for method in methods for point in points_of(method))
-    plan = GamesPlan(points, chosen, choose_device(device), Path(out), check_fleet(fleet))
+    plan = GamesPlan(points, chosen, choose_device(device), as_path("out", out), check_fleet(fleet))
     for some in plan.methods:
         check_folders(plan.out, some)
     return plan
@@ -131,7 +133,8 @@ def play(
     **overrides: Any,
 ) -> dict[str, GameResult]:
     """`kenyon run SUITE` from Python."""
-    names = methods.split(",") if isinstance(methods, str) else list(methods)
+    names = listed_names("methods", methods)
+    games = None if games is None else listed_names("games", games)
     return execute_games(plan_games(arena, names, seeds, games=games, overrides=overrides, device=device, out=out))
 
 

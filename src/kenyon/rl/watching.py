@@ -11,11 +11,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from kenyon.errors import ConfigError, ResultsError
+from kenyon.files import as_path
 from kenyon.rl.environment import Games, Moment, Pixels, Screen, Suite
 
 Act = Callable[[Pixels], npt.NDArray[np.int64]]  # observations (N, C, H, W) -> actions (N,), the most likely ones
 
 SECONDS = 60.0  # of an episode that are shown
+LONGEST = 86_400.0  # seconds, whatever is asked for: no episode lasts a day
 LARGEST = 4_000_000  # bytes of a file; frames are left out of a larger one
 WIDE = 240  # pixels: smaller pictures are enlarged by whole factors until they are about so wide
 COLOURS = np.array([(232, 163, 61), (59, 117, 175), (81, 158, 62), (197, 58, 50)])  # of the planes of an observation
@@ -60,15 +62,15 @@ class Observed:
 
 def watch(suite: Suite, game: str, act: Act, out: Path | str, *, seed: int = 0, seconds: float = SECONDS) -> Watched:
     """Play one whole episode by `act` and write the first `seconds` of it as a GIF."""
-    path = Path(out)
+    path = as_path("out", out)
     if path.suffix.lower() != ".gif":
         raise ConfigError(f"{path.name} is no name of a GIF. Give one that ends in .gif.")
-    if not seconds > 0:
-        raise ConfigError(f"{seconds:g} seconds show nothing. Give a number above 0.")
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"{seconds:g} seconds cannot be shown. Give a number above 0.")
     suite.check([game])
     screen = Observed(suite.make(game, 1, seed, False)) if suite.screen is None else suite.screen(game, seed)
     try:
-        pictures, score, steps = _played(screen, act, max(1, round(seconds * screen.rate)))
+        pictures, score, steps = _played(screen, act, max(1, round(min(seconds, LONGEST) * screen.rate)))
     finally:
         screen.close()
     return Watched(path, score, steps, write_gif(path, pictures, screen.rate))

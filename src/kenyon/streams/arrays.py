@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.errors import DataError
+from kenyon.errors import DataError, shown
 from kenyon.streams.cuts import Classes, Cut
 from kenyon.streams.labels import numbered
 from kenyon.streams.partition import FixedTest, GivenValidation, Partition, RandomTest
@@ -89,7 +89,10 @@ def _share(test: float) -> float:
 
 
 def _mask(given: Any, count: int, what: str) -> Tensor:
-    mask = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given))
+    try:
+        mask = torch.as_tensor(given if isinstance(given, Tensor) else np.asarray(given))
+    except (TypeError, ValueError):
+        raise DataError(f"{what} must be {count} bools, one a sample, not {shown(given)}.") from None
     if mask.dtype != torch.bool or mask.shape != (count,):
         raise DataError(f"{what} must be {count} bools, one a sample, not {tuple(mask.shape)} of {mask.dtype}.")
     return mask

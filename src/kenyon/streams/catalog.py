@@ -72,6 +72,7 @@ def register_read(load: Loader, *, whole: bool = False) -> None:
         return found if data is None else load(data)
 
     kept.__name__, kept.__doc__ = load.__name__, load.__doc__ or found.name
+    kept.__module__ = load.__module__
     register(
         class_counts=stream.class_counts,
         shape=stream.input_shape,

@@ -12,7 +12,8 @@ from PIL import Image
 from kenyon.data.cache import cached
 from kenyon.data.decode import File, Picture, fingerprint, write_equal
 from kenyon.data.trees import Folder
-from kenyon.errors import DataError
+from kenyon.errors import DataError, expected
+from kenyon.files import as_path
 from kenyon.streams.arrays import from_arrays
 from kenyon.streams.cuts import Cut, Domains
 from kenyon.streams.source import Source
@@ -39,7 +40,9 @@ def from_folder(
     Images are scaled to `side` x `side` pixels of three colours, or `grey`, once, into the cache folder. Else as
     `from_arrays`.
     """
-    tree = Folder(Path(path), "Mend or remove it.")
+    if isinstance(side, bool) or not isinstance(side, int) or side < 1:
+        raise expected("side", "a whole number of pixels, at least 1", side)
+    tree = Folder(as_path("path", path), "Mend or remove it.")
     if not tree.path.is_dir():
         raise DataError(f"There is no folder {tree.path}. Give one with a folder of images for every class.")
     files = [file for file in tree.names() if file.lower().endswith(SUFFIXES)]
@@ -59,7 +62,7 @@ def from_folder(
     domains = depths == {2}
     if domains and by is not None:
         raise DataError(f"{tree.path} holds domains, which are the tasks. Leave `by` out.")
-    identity = {"what": "folder", "making": [1, side, grey], "path": str(tree.path.resolve())}
+    identity = {"what": "folder", "making": [2, side, grey], "path": str(tree.path.resolve())}
     found = cached(
         "folder", identity | {"files": fingerprint([tree])}, lambda file: _write(file, tree, files, side, grey)
     )
@@ -76,9 +79,15 @@ def from_folder(
     )
 
 
+def _of_bytes(image: Image.Image) -> Image.Image:
+    """Greys of 16 bits by their upper eight. Pillow would show all but the darkest as white."""
+    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
+    return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)) if deep else image
+
+
 def _write(file: IO[bytes], tree: Folder, names: list[str], side: int, grey: bool) -> dict[str, Any]:
     def decode(image: Image.Image) -> Picture:
-        scaled = image.convert("L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
+        scaled = _of_bytes(image).convert("L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
         return np.asarray(scaled).reshape(side, side, -1)
 
     files: list[File] = [(tree, name) for name in names]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import cache
 
 import torch
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, DeviceMemoryError, shown
 from kenyon.nets.execution import Capturable
 from kenyon.threads import cpu_threads, in_streams, side_by_side
+
+# What errors of a full device, or of a CPU's memory, say.
+FULL = (
+    "CUDA error: out of memory",
+    "ALLOC_FAILED",
+    "DefaultCPUAllocator",
+    "Storage size calculation overflowed",
+    "multiplication overflow",
+)
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -18,8 +29,8 @@ def choose_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"There is no device '{name}'. Use auto, cpu or cuda.") from None
+    except (RuntimeError, TypeError):
+        raise ConfigError(f"There is no device {shown(name)}. Use auto, cpu or cuda.") from None
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"Device '{name}' is not supported. Use auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -27,6 +38,47 @@ def choose_device(name: str = "auto") -> torch.device:
             "PyTorch sees no CUDA device here. Choose the device cpu, or install a CUDA build of PyTorch."
         )
     return device
+
+
+class NoRoom(DeviceMemoryError, MemoryError):
+    """Work that the memory of this machine cannot hold."""
+
+    def __init__(self, short: str) -> None:
+        """`short`: how much is missing."""
+        self.short = short
+        super().__init__(
+            f"This training does not fit into the memory of the machine: {short}. Take a smaller batch or network, "
+            "or fewer learners."
+        )
+
+
+def require_memory(device: torch.device, needed: int) -> None:
+    """Say at once that a CPU's memory is too small: systems promise more than they have, and end whoever uses it."""
+    there = _memory() if device.type == "cpu" else None
+    if there is not None and needed > there:
+        raise NoRoom(f"it needs {needed / 1e9:,.1f} GB or more, and there are {there / 1e9:,.1f} GB")
+
+
+@cache
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):  # not everywhere known
+        return None
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error comes from a full device.
+
+    Running out of memory while a CUDA graph is captured breaks the capture off, and the error of that hides the
+    first; the libraries and the driver have words of their own, and so have sizes that no memory could have.
+    """
+    while error is not None:
+        words = str(error)
+        if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(full in words for full in FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextmanager

@@ -24,13 +24,15 @@ from kenyon.stages import LEARN, Stage
 from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
-from kenyon.train.device import Captured, Lanes, Runs
+from kenyon.train.device import Captured, Lanes, Runs, require_memory
 from kenyon.train.fleet import Batch, Fleet, Loader, Samples
 from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
 from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
 
+STATES = 6  # numbers a weight that every fleet keeps, at the least
+PLACES = 32  # bytes a sample of a batch
 STACKED = 80  # runs that fill a GPU with batches of 20
 
 # (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
@@ -52,6 +54,9 @@ class Engine:
         `members`: how many rows, one after another, are networks of one run.
         """
         self.net, self.device = net, net.device
+        rows = len(streams)
+        # The weights, their gradient, what an optimiser, a schedule and an importance keep of them; a batch's places.
+        require_memory(net.device, rows * (STATES * 4 * net.layout.size + training.batch * PLACES))
         execute = net.execute
         if net.together and not net.small and not streams[0].in_place:
             raise ConfigError(

@@ -23,7 +23,8 @@ class Memory:
     def __init__(self, fleet: Fleet, replay: Replay) -> None:
         self.fleet, self.replay = fleet, replay
         counts = fleet.streams[0].class_counts
-        R, T, W = len(fleet), fleet.tasks, replay.memory * max(counts)
+        # No class has more samples than all tasks together, whoever is in the fleet.
+        R, T, W = len(fleet), fleet.tasks, min(replay.memory, len(fleet.streams[0].pool)) * max(counts)
         self.index, self.labels = (torch.zeros(R, T, W, dtype=torch.long, device=fleet.device) for _ in range(2))
         self.sizes = torch.zeros(R, T, dtype=torch.long, device=fleet.device)
         self.filled = 0  # tasks

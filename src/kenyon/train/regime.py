@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Literal, get_args
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, expected
 
 OptimiserName = Literal["adam", "sgd"]
 ScheduleName = Literal["plateau", "step"]
+
+_KINDS: dict[str, tuple[type, str]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+    "bool": (bool, "True or False"),
+}
+
+
+def check_fields(regime: Any) -> None:
+    """That the fields of a regime are of the kinds that they are annotated with."""
+    for field in fields(regime):
+        kind, said = _KINDS.get(str(field.type), (object, ""))
+        value = getattr(regime, field.name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real)):
+            raise expected(field.name, said, value)
 
 
 @dataclass(frozen=True)
@@ -36,6 +52,7 @@ class Training:
     penalties_from: int = 2  # the task, counted from 1, from which on penalties on weights act
 
     def __post_init__(self) -> None:
+        check_fields(self)
         whole = (("epochs", 1), ("batch", 1), ("patience", 1), ("drop_epoch", 1), ("penalties_from", 1))
         for name, least in whole:
             if getattr(self, name) < least:

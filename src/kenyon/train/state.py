@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -21,6 +20,7 @@ from kenyon.errors import ResultsError
 from kenyon.files import write_atomically as write_atomically
 from kenyon.formats import Formats
 from kenyon.sealed import unbroken, write_sealed
+from kenyon.train.device import out_of_memory
 
 FORMATS = Formats(
     "state",
@@ -116,9 +116,9 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
                     raise StateError(path, f"{name} in it has another shape than here")
                 tensor.copy_(found)
             return position if rows is None else position.of_runs(rows)
-    except torch.OutOfMemoryError:
-        raise  # says nothing of the file
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
+        if out_of_memory(error):
+            raise  # says nothing of the file
         raise StateError(path, _damage(path, error)) from error
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kenyon.files import write_atomically
+from kenyon.files import as_path, write_atomically
 from kenyon.report.page import measures
 from kenyon.report.page.analyses import analyses
 from kenyon.report.page.document import whole_page
@@ -35,7 +35,7 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
 
     Without `apart` such results are refused, since one table would compare what cannot be compared.
     """
-    source, target = Path(results), Path(out)
+    source, target = as_path("results", results), as_path("out", out)
     if target.is_dir():
         target = target / "report.html"
     suites = collect_games(source)
