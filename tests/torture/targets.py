@@ -35,7 +35,7 @@ from kenyon.experiments.states import read_state
 from kenyon.experiments.training import build_trainer
 from kenyon.experiments.weights import read_weights, rows_of
 from kenyon.report.markdown import results_markdown
-from kenyon.report.page.analyses import _views
+from kenyon.report.page.analyses import outdated_analysis, read_analysis
 from kenyon.report.tables import results_json, results_table
 from kenyon.streams import find_source, tiny_imagenet
 from kenyon.streams.pickles import load_plain_pickle
@@ -113,7 +113,7 @@ def targets(folder: Path, patch: pytest.MonkeyPatch) -> list[Target]:
         Target("weights", ((FORMAT_1 / "weights-0.safetensors").read_bytes(),), _weights(file), bytes_flipped, 1.0),
         Target("results", (result, several), file("result.json", _read_result), json_changed, 0.2),
         Target("caches", (_cache(folder / "decoded"),), _read_cache(folder / "decoded"), json_changed, 0.3),
-        Target("analyses", (_view(),), file("view.json", _views), json_changed, 1.0),
+        Target("analyses", (_view(),), file("view.json", _read_analysis), json_changed, 1.0),
         Target("benches", ((ROOT / "benchmarks/bench-cpu.json").read_bytes(),), file("b.json", BenchResult.load),
                json_changed, 0.1),
         Target("configurations", (TOML,), file("c.toml", _read_toml(folder)), bytes_flipped, 0.5),
@@ -282,7 +282,21 @@ def _view() -> bytes:
         "y": {"label": "y"},
         "series": [{"name": "s", "values": [1.0, 2.0]}],
     }
-    return json.dumps({"view": view}).encode()
+    runs = [{"seed": 0, "run": "d1", "basis": "d2"}]
+    analysed = {
+        "analysis": "flatness",
+        "configuration": "",
+        "runs": runs,
+        "of": {"a": "view.json"},
+        "basis": {"a": {}},
+    }
+    return json.dumps({"view": view, **analysed}).encode()
+
+
+def _read_analysis(path: Path) -> None:
+    body, _ = read_analysis(path)
+    result = Result.load(FORMAT_1 / "result.json")
+    outdated_analysis(body, path.parent, {path.parent: result, path.parent.parent: result})
 
 
 def _read_toml(folder: Path) -> Callable[[Path], None]:

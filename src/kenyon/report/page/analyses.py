@@ -31,9 +31,9 @@ def analyses(group: Group) -> list[Section]:
     folders += [(entry.folder, entry.file.rpartition("/")[0], entry.label) for entry in group.entries]
     for folder, told, label in folders:
         for path in sorted((folder / "analysis").glob("*.json")):
-            body, file = _body(path), f"{told}/analysis/{path.name}"
-            views = [_titled(view, label, file) for view in _views(body, path)]
-            if views and _outdated(body, folder, results):
+            (body, plain), file = read_analysis(path), f"{told}/analysis/{path.name}"
+            views = [_titled(view, label, file) for view in plain]
+            if views and outdated_analysis(body, folder, results):
                 outdated.setdefault(path.stem, []).append(file)
             elif views:
                 found.setdefault(path.stem, []).extend(views)
@@ -43,6 +43,12 @@ def analyses(group: Group) -> list[Section]:
 def _section(name: str, views: list[View], outdated: list[str]) -> Section:
     note = OUTDATED.format(", ".join(outdated)) if outdated else ""
     return Section(name.replace("_", " ").replace("-", " ").capitalize(), _alike(views), note, small=_small(views))
+
+
+def read_analysis(path: Path) -> tuple[Any, list[View]]:
+    """All that a file holds, and the views among it."""
+    body = _body(path)
+    return body, _views(body, path)
 
 
 def _body(path: Path) -> Any:
@@ -64,20 +70,13 @@ def _views(body: Any, path: Path) -> list[View]:
         ) from error
 
 
-def _outdated(body: Any, folder: Path, results: Mapping[Path, Result]) -> bool:
+def outdated_analysis(body: Any, folder: Path, results: Mapping[Path, Result]) -> bool:
     """Whether what `kenyon analyse` wrote is of other runs than the results have now. Others' files say nothing."""
     if not isinstance(body, dict) or "analysis" not in body:
         return False
     if isinstance(of := body.get("of"), dict):  # of several results
         return any(_part_outdated(body, label, folder / str(file), results) for label, file in of.items())
-    result, runs = results.get(folder), _measured(body)
-    if result is None:
-        return False
-    now = {run.seed: run.digest for run in result.complete_runs}
-    known = {seed: run["run"] for seed, run in runs.items() if "run" in run}
-    if not known:  # of an earlier version, which kept no digests of runs
-        return bool(body.get("configuration", "") not in ("", config_digest(result.config)))
-    return any(now.get(seed) != digest for seed, digest in known.items())
+    return _of_other_runs(body, results.get(folder))
 
 
 def _part_outdated(body: dict[str, Any], label: str, file: Path, results: Mapping[Path, Result]) -> bool:
@@ -85,16 +84,28 @@ def _part_outdated(body: dict[str, Any], label: str, file: Path, results: Mappin
     if not file.is_file():
         return True
     part = _body(file)
-    if _outdated(part, file.parent.parent, results):
+    if _of_other_runs(part, results.get(file.parent.parent)):
         return True
     drawn = body["basis"].get(label) if isinstance(body.get("basis"), dict) else None
     return drawn is not None and drawn != {str(seed): run.get("basis") for seed, run in _measured(part).items()}
 
 
-def _measured(body: Any) -> dict[Any, dict[str, Any]]:
+def _of_other_runs(body: Any, result: Result | None) -> bool:
+    if result is None:
+        return False
+    now = {run.seed: run.digest for run in result.complete_runs}
+    known = {seed: run["run"] for seed, run in _measured(body).items() if "run" in run}
+    if not known:  # of an earlier version, which kept no digests of runs
+        kept = body.get("configuration", "") if isinstance(body, dict) else ""
+        return bool(kept not in ("", config_digest(result.config)))
+    return any(now.get(seed) != digest for seed, digest in known.items())
+
+
+def _measured(body: Any) -> dict[int, dict[str, Any]]:
     """What is known of every run, by its seed."""
     runs = body.get("runs") if isinstance(body, dict) else None
-    return {run.get("seed"): run for run in runs if isinstance(run, dict)} if isinstance(runs, list) else {}
+    some = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
+    return {run["seed"]: run for run in some if isinstance(run.get("seed"), int)}
 
 
 def _titled(view: View, label: str, file: str) -> View:
