@@ -81,7 +81,10 @@ def outdated_analysis(body: Any, folder: Path, results: Mapping[Path, Result]) -
 
 def _part_outdated(body: dict[str, Any], label: str, file: Path, results: Mapping[Path, Result]) -> bool:
     """Whether one of several results side by side has been measured anew, ought to be, or is no longer there."""
-    if not file.is_file():
+    try:
+        if not file.is_file():
+            return True
+    except OSError:  # a name that no file can have
         return True
     part = _body(file)
     if _of_other_runs(part, results.get(file.parent.parent)):
