@@ -23,15 +23,10 @@ from pathlib import Path
 from kenyon.data.archives import DATASETS, locate
 from kenyon.data.folders import data_folders
 from kenyon.errors import KenyonError
+from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result
 
 HERE = Path(__file__).parent
-DATA = {
-    "r-cifar-10-100": ("cifar-10", "cifar-100"),
-    "omniglot": ("omniglot",),
-    "cub-200": ("cub-200",),
-    "tiny-imagenet": ("tiny-imagenet",),
-}
 PATIENCE = 60  # seconds that an interrupted run has to save its state
 
 
@@ -64,7 +59,7 @@ class Cell:
 
     @property
     def data_is_here(self) -> bool:
-        return all(locate(DATASETS[name], data_folders()) for name in DATA.get(self.benchmark, ("cifar-100",)))
+        return all(locate(DATASETS[name], data_folders()) for name in find_benchmark(self.benchmark).source.needs)
 
 
 def cells(benchmark: str, methods: str, seeds: int = 3) -> Iterator[Cell]:

@@ -54,7 +54,7 @@ class Saved:
         path = weights_path(self.folder, seed, after)
         if path.is_file():
             return path
-        if "search" in self.result.config:
+        if self.result.held_out:
             raise ResultsError(
                 f"{self.folder} is of a search, which keeps no weights. Run what it chose, and look there."
             )

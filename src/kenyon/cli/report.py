@@ -12,7 +12,7 @@ from kenyon.report.page import write_report
 
 def report_command(path: Path, out: Path, *, apart: bool, as_json: bool) -> None:
     written = write_report(path, out, apart=apart)
-    if told := unfinished(path).strip():
+    if told := unfinished(path):
         stderr().print(told, soft_wrap=True)
     if as_json:
         body = {"report": str(written.path), "bytes": written.size, "results": written.results}

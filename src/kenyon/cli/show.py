@@ -25,8 +25,8 @@ from kenyon.rl.results import has_images, load_scores
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
-    if unfinished_runs := unfinished(path).strip():
-        stderr().print(unfinished_runs, soft_wrap=True)
+    if told := unfinished(path):
+        stderr().print(told, soft_wrap=True)
     if as_markdown:
         if played and results:
             stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)

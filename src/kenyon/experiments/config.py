@@ -7,7 +7,6 @@ stand in one folder only if theirs are equal.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
@@ -269,13 +268,8 @@ def check_kind(name: str, value: Any) -> None:
         raise expected(name, _SAID[kind], value)
     if kind is int and value > MOST:
         raise ConfigError(f"{name} must be at most {MOST:,}, not {shown(value)}.")
-    if kind is float and not math.isfinite(_as_float(value)):
+    if kind is float and not abs(value) <= LARGEST:  # nor is NaN
         raise ConfigError(f"{name} must be a finite number, at most {LARGEST:.2g} in size, not {shown(value)}.")
-
-
-def _as_float(value: float) -> float:
-    """As runs compute with it: beyond the largest, infinite."""
-    return float(value) if abs(value) <= LARGEST else math.inf
 
 
 def _convert(name: str, text: str) -> Any:

@@ -56,7 +56,7 @@ def told_of_diverged(
         return None
     config = read(result.config)
     rate = float(f"{min(config.training.rate / 3, config.usual_rate):.3g}")
-    own = [f"{name} ({value_text(config.hyper[name])})" for name in _strong(config)]
+    own = [f"{strength} ({value_text(config.hyper[strength])})" for strength in _strong(config)]
     lower = " or ".join(["learning rate", *own])
     slower: Configured = replace(config, training=replace(config.training, rate=rate))
     varied = {name: value for name, value in result.point.items() if name != "rate"}

@@ -41,7 +41,7 @@ def reported(path: Path) -> list[tuple[Path, Result]]:
     files = result_files(path)
     whole = [file for file in files if path.is_file() or file.relative_to(path).parts[0] not in ASIDE]
     found = [(file, Result.load(file)) for file in whole or files]
-    return [(file, result) for file, result in found if "search" not in result.config] or found
+    return [(file, result) for file, result in found if not result.held_out] or found
 
 
 def labels(files: Sequence[File[K]], *, apart: bool) -> Iterator[tuple[File[K], str]]:

@@ -104,7 +104,7 @@ def result_files(path: Path) -> list[Path]:
     if not files and files_below(path, "scores.json"):
         raise ResultsError(f"{path} has only scores of games, which `kenyon show` and `kenyon report` know.")
     if not files:
-        raise ResultsError(f"There are no results (result.json) below {path}.{unfinished(path)}")
+        raise ResultsError(f"There are no results (result.json) below {path}. {unfinished(path)}".rstrip())
     return files
 
 
@@ -114,9 +114,7 @@ def unfinished(path: Path, most: int = 6) -> str:
     here = path.as_posix()
     folders = list(dict.fromkeys(s.parent.relative_to(path).as_posix() if s.parent != path else here for s in states))
     rest = f" and {len(folders) - most} more" if len(folders) > most else ""
-    told = (
-        f" Unfinished runs are in {', '.join(folders[:most])}{rest}: the command that began them goes on with them."
-    )
+    told = f"Unfinished runs are in {', '.join(folders[:most])}{rest}: the command that began them goes on with them."
     return told if folders else ""
 
 

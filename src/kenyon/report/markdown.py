@@ -6,7 +6,17 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.tables import BEST, HELD_OUT, REFERENCES, best_points, duration, pm, run_count, whole_protocol
+from kenyon.report.tables import (
+    BEST,
+    HELD_OUT,
+    REFERENCES,
+    best_points,
+    duration,
+    of_fewer,
+    pm,
+    run_count,
+    whole_protocol,
+)
 
 ORDER = (
     *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
@@ -77,19 +87,13 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
             measured,
             beside,
             pm(r.bwt, 1),
-            _fwt(r),
+            pm(r.fwt, 1) + of_fewer(r.fwt, r),
             run_count(r),
         ]
         lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
     said = [f"\\{BEST}"] if starred else []
     said += [HELD_OUT] if any(r.held_out for r in results.values()) else []
     return "\n".join([*lines, "", *said] if said else lines)
-
-
-def _fwt(r: Result) -> str:
-    """With the number of runs where fewer have it than the table says."""
-    fewer = r.fwt is not None and r.fwt.count < len(r.complete_runs)
-    return pm(r.fwt, 1) + (f", n {r.fwt.count}" if r.fwt and fewer else "")
 
 
 def place(method: str) -> tuple[int, str]:

@@ -185,12 +185,17 @@ def _fewer(results: Mapping[str, Result]) -> list[str]:
     """Whose forward transfer is of fewer runs than the rest."""
     found: dict[str, list[str]] = {}
     for name, r in results.items():
-        if r.fwt is not None and r.fwt.count < len(r.complete_runs):
+        if r.fwt is not None and of_fewer(r.fwt, r):
             found.setdefault(f"{r.fwt.count} of {counted(len(r.complete_runs), 'run')}", []).append(name)
     if not found:
         return []
     told = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
     return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
+
+
+def of_fewer(measure: Summary | None, r: Kept[Any, Any]) -> str:
+    """The number of runs that have a measure, where the column of runs says more."""
+    return "" if measure is None or measure.count == len(r.complete_runs) else f", n {measure.count}"
 
 
 def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:

@@ -77,7 +77,7 @@ class Claim:
         from scipy.special import stdtrit  # it comes with scikit-learn
 
         mean, sem = self.difference.mean, self.difference.sem
-        n = sum(isfinite(run) for run in self.difference.runs)
+        n = self.difference.count
         if sem == 0 and n == 1:  # theory
             decided = mean != 0
         else:

@@ -133,14 +133,14 @@ def saved_scores(path: Path) -> dict[str, dict[str, File[GameResult]]]:
     }
 
 
-def has_images(path: Path) -> bool:
-    """Whether a path that has scores of games has results of images too."""
-    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
-
-
 def load_scores(path: Path) -> dict[str, dict[str, GameResult]]:
     """The same without the files: suite -> label -> result."""
     return {suite: {label: file.result for label, file in some.items()} for suite, some in saved_scores(path).items()}
+
+
+def has_images(path: Path) -> bool:
+    """Whether a path that has scores of games has results of images too."""
+    return path.name != GameResult.FILE and (path.is_file() or bool(files_below(path, Result.FILE)))
 
 
 def measures(results: Mapping[str, GameResult]) -> dict[str, Measured]:

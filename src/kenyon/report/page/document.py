@@ -22,7 +22,7 @@ from kenyon.report.page.entries import Group
 from kenyon.report.page.figures import Figures
 from kenyon.report.page.games import Suite, suite_part
 from kenyon.report.page.markup import Ids, Markup, breakable, joined, tag
-from kenyon.report.page.origin import origin
+from kenyon.report.page.origin import Origin, origin_part, runs_table
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
 from kenyon.report.tables import HELD_OUT, counted
@@ -107,9 +107,7 @@ def _page(
 def _header(groups: Sequence[Group], suites: Sequence[Suite], name: str, places: Sequence[tuple[str, str]]) -> Markup:
     results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.shown]
     results += [e.result for s in suites for e in s.entries]
-    beside = sum(len(e.result.runs) for g in groups for e in g.entries) - sum(
-        len(e.result.runs) for g in groups for e in g.shown
-    )
+    beside = sum(len(e.result.runs) for g in groups for e in g.entries if e not in g.shown)
     runs = [run for r in results for run in r.runs]
     lost = sum(not run.complete for run in runs)
     dates = sorted(f.finished[:10] for r in results for f in r.fleets)
@@ -192,18 +190,11 @@ def _within(group: Group, places: Sequence[tuple[str, str]]) -> Markup:
     return tag("nav", tag("ul", links), aria_label=f"Parts of {group.benchmark}", class_="within")
 
 
-def _origins(group: Group, origins: dict[str, str], place: str) -> Markup:
+def _origins(group: Group, places: dict[str, str], place: str) -> Markup:
     beside = len(group.shown) < len(group.entries)
     alone = f" {REFERENCE} learns every task from a random start: forward transfer is measured against it." * beside
-    return tag(
-        "section",
-        tag("h3", "Origin", id=f"{place}-title"),
-        tag("p", f"The file, settings, runs and machines behind every number.{alone}", class_="note"),
-        [origin(e, origins[e.label]) for e in group.entries],
-        class_="part",
-        id=place,
-        aria_labelledby=f"{place}-title",
-    )
+    some = [Origin(e.label, e.file, e.result, runs_table(e.result), places[e.label]) for e in group.entries]
+    return origin_part(f"The file, settings, runs and machines behind every number.{alone}", some, place)
 
 
 def _checked(section: Section) -> Section:

@@ -10,7 +10,7 @@ from pathlib import Path
 from kenyon.report.markdown import place
 from kenyon.report.page.figures import MISSING, Figures, scrolled, shown, table
 from kenyon.report.page.markup import Markup, breakable, joined, tag
-from kenyon.report.page.origin import fleets_table, settings_list
+from kenyon.report.page.origin import Origin, origin_part
 from kenyon.report.page.sections import Section
 from kenyon.report.page.summary import pm
 from kenyon.report.tables import counted, duration, run_count
@@ -53,8 +53,8 @@ def collect_games(path: Path) -> list[Suite]:
     ]
 
 
-def suite_part(suite: Suite, figures: Figures, where: str, origins: Mapping[str, str]) -> Markup:
-    """Its part of the page."""
+def suite_part(suite: Suite, figures: Figures, where: str, places: Mapping[str, str]) -> Markup:
+    """Its part of the page. `places`: of the origins, by label."""
     results, found = suite.results, measures(suite.results)
     games = suite.entries[0].result.games
     seeds = {run.seed for r in results.values() for run in r.runs}
@@ -64,17 +64,21 @@ def suite_part(suite: Suite, figures: Figures, where: str, origins: Mapping[str,
         "section",
         tag("h2", suite.title, id=f"{where}-title"),
         tag("p", f"{counted(len(games), 'game')}, {counted(len(seeds), 'seed')}.", class_="lede"),
-        scrolled(_scores(suite, games, found, origins), f"Scores of {suite.title}"),
+        scrolled(_scores(suite, games, found, places), f"Scores of {suite.title}"),
         [tag("p", why, class_="note") for why in unmeasured(results)],
         figures.section(Section("Reward beside fine-tuning", views), charts) if views else None,
-        _origins(suite, origins, figures.ids.new(where, "origin")),
+        origin_part(
+            "The file, settings, runs and machines behind every score.",
+            [Origin(e.label, e.file, e.result, _runs(e.result), places[e.label]) for e in suite.entries],
+            figures.ids.new(where, "origin"),
+        ),
         id=where,
         class_="benchmark",
         aria_labelledby=f"{where}-title",
     )
 
 
-def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], origins: Mapping[str, str]) -> Markup:
+def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], places: Mapping[str, str]) -> Markup:
     names = ("nar", "np", "ns") if found else ()
     rows = []
     for e in suite.entries:
@@ -82,7 +86,7 @@ def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], o
         rates = (getattr(found[e.label], name) if e.label in found else None for name in names)
         rows.append(
             [
-                tag("a", swatch, breakable(e.label), href=f"#{origins[e.label]}"),
+                tag("a", swatch, breakable(e.label), href=f"#{places[e.label]}"),
                 *map(pm, rates),
                 run_count(e.result),
                 *(_both(e.result, g) for g in range(len(games))),
@@ -102,33 +106,6 @@ def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], o
 def _both(result: GameResult, game: int) -> Markup:
     """In the end, and below it when the game had just been learned."""
     return joined(pm(result.final(game), 1), tag("br"), f"({pm(result.learned(game), 1)})")
-
-
-def _origins(suite: Suite, origins: Mapping[str, str], where: str) -> Markup:
-    return tag(
-        "section",
-        tag("h3", "Origin", id=f"{where}-title"),
-        tag("p", "The file, settings, runs and machines behind every score.", class_="note"),
-        [_origin(e, origins[e.label]) for e in suite.entries],
-        class_="part",
-        id=where,
-        aria_labelledby=f"{where}-title",
-    )
-
-
-def _origin(entry: Played, where: str) -> Markup:
-    result = entry.result
-    parts = [
-        settings_list(result),
-        scrolled(_runs(result), f"Runs of {entry.label}"),
-        scrolled(fleets_table(result), f"Machines of {entry.label}") if result.fleets else None,
-    ]
-    return tag(
-        "details",
-        tag("summary", tag("span", class_="swatch", data_label=entry.label), entry.label),
-        tag("div", tag("p", "File: ", tag("code", entry.file)), parts, id=where, class_="inside", tabindex=-1),
-        class_="origin",
-    )
 
 
 def _runs(result: GameResult) -> Markup:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,29 +14,51 @@ from kenyon.experiments.labels import value_text
 from kenyon.experiments.results import Result, Run
 from kenyon.experiments.store import flatten
 from kenyon.metrics import average_accuracy, backward_transfer, forward_transfer, learning_accuracy
-from kenyon.report.page.entries import Entry
 from kenyon.report.page.figures import MISSING, scrolled, shown, table
 from kenyon.report.page.markup import Markup, tag
 from kenyon.report.tables import duration
 
 
-def origin(entry: Entry, place: str) -> Markup:
+@dataclass(frozen=True)
+class Origin:
+    """Of one result, of images or of games."""
+
+    label: str
+    file: str
+    result: Kept[Any, Any]
+    runs: Markup  # a table of them
+    place: str  # where links to it lead
+
+
+def origin_part(note: str, some: Sequence[Origin], place: str) -> Markup:
+    """The last part of a benchmark or suite."""
+    return tag(
+        "section",
+        tag("h3", "Origin", id=f"{place}-title"),
+        tag("p", note, class_="note"),
+        [_folded(one) for one in some],
+        class_="part",
+        id=place,
+        aria_labelledby=f"{place}-title",
+    )
+
+
+def _folded(one: Origin) -> Markup:
     """Closed until it is asked for: a link to the place inside opens it."""
-    result = entry.result
     parts = [
-        settings_list(result),
-        scrolled(_runs(result), f"Runs of {entry.label}"),
-        scrolled(fleets_table(result), f"Machines of {entry.label}") if result.fleets else None,
+        _settings(one.result),
+        scrolled(one.runs, f"Runs of {one.label}"),
+        scrolled(_fleets(one.result), f"Machines of {one.label}") if one.result.fleets else None,
     ]
     return tag(
         "details",
-        tag("summary", tag("span", class_="swatch", data_label=entry.label), entry.label),
-        tag("div", tag("p", "File: ", tag("code", entry.file)), parts, id=place, class_="inside", tabindex=-1),
+        tag("summary", tag("span", class_="swatch", data_label=one.label), one.label),
+        tag("div", tag("p", "File: ", tag("code", one.file)), parts, id=one.place, class_="inside", tabindex=-1),
         class_="origin",
     )
 
 
-def settings_list(result: Kept[Any, Any]) -> Markup:
+def _settings(result: Kept[Any, Any]) -> Markup:
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
     if result.point:
         settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
@@ -45,7 +69,7 @@ def settings_list(result: Kept[Any, Any]) -> Markup:
     return tag("dl", pairs, class_="settings")
 
 
-def _runs(result: Result) -> Markup:
+def runs_table(result: Result) -> Markup:
     head = ["seed", "AAC, %", "BWT", "FWT", "just learned, %", "ended", "tasks in their order"]
     return table("Runs", head, [_run(result, run) for run in result.runs])
 
@@ -71,7 +95,7 @@ def _measured(result: Result, run: Run) -> list[str]:
     return [shown(v if math.isfinite(v) else None) for v in values]
 
 
-def fleets_table(result: Kept[Any, Any]) -> Markup:
+def _fleets(result: Kept[Any, Any]) -> Markup:
     head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
     rows = []
     for fleet in result.fleets:

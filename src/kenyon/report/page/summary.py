@@ -13,7 +13,7 @@ from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
 from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, counted, duration, run_count, whole_protocol
+from kenyon.report.tables import best_points, counted, duration, of_fewer, run_count, whole_protocol
 from kenyon.views import View
 
 
@@ -58,9 +58,8 @@ def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
     def cell(result: Result) -> Cell:
         summary: Summary | None = getattr(result, name)
         values = ", ".join(shown(v if math.isfinite(v) else None, digits) for v in summary.runs) if summary else ""
-        fewer = summary is not None and summary.count < len(result.complete_runs)
-        n = f", n {summary.count}" if summary and fewer else ""  # of fewer runs than the column of runs says
-        return Cell(pm(summary, digits) + n, summary.mean if summary else None, f"runs: {values}" if values else "")
+        text = pm(summary, digits) + of_fewer(summary, result)
+        return Cell(text, summary.mean if summary else None, f"runs: {values}" if values else "")
 
     return cell
 
