@@ -81,27 +81,30 @@ def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
 
 
 WANTED = (
+    *cells("omniglot", "caf-ewc ewc"),
+    *cells("cub-200", "ewc caf-ewc", 5),
     *in_turns(
-        cells("r-cifar-10-100", "agscl pnc er caf-ewc/learners=4,6 finetune ewc-af1 ewc-af2 mas-af1 mas-af2"),
-        cells("cub-200", "ewc caf-ewc caf-mas mas finetune mcl-ewc mcl-mas si agscl", 5),
-        cells("omniglot", "finetune mas si"),
-        cells("tiny-imagenet", "ewc mas finetune mcl-ewc si caf-mas mcl-mas"),
+        cells("r-cifar-10-100", "agscl pnc er caf-ewc/learners=4,6 finetune ewc-af1 mas-af1 rwalk discrete"),
+        cells("cub-200", "mas caf-mas finetune si mcl-ewc mcl-mas agscl er cpr-ewc cpr-mas"),
+        cells("tiny-imagenet", "ewc mas finetune caf-mas si mcl-ewc mcl-mas"),
+        cells("omniglot", "finetune mas caf-mas si"),
     ),
     *in_turns(
-        cells("r-cifar-10-100", "rwalk discrete icl-ewc icl-mas"),
-        cells("cub-200", "cpr-ewc er pnc ewc-af1 mas-af1 cpr-mas rwalk discrete icl-ewc ewc-af2 mas-af2"),
+        cells("r-cifar-10-100", "ewc-af2 mas-af2 icl-ewc icl-mas"),
+        cells("cub-200", "pnc ewc-af1 mas-af1 rwalk discrete icl-ewc ewc-af2 mas-af2"),
         cells("tiny-imagenet", "er agscl cpr-ewc ewc-af1 mas-af1 cpr-mas pnc rwalk discrete icl-ewc ewc-af2 mas-af2"),
-        cells("omniglot", "er cpr-ewc agscl mcl-ewc caf-mas mcl-mas ewc-af1 mas-af1 cpr-mas pnc discrete icl-ewc"),
+        cells("omniglot", "er cpr-ewc agscl mcl-ewc mcl-mas ewc-af1 mas-af1 cpr-mas pnc discrete icl-ewc"),
         cells("r-cifar-100", "rwalk icl-mas"),
         cells("s-cifar-100", "rwalk icl-mas"),
     ),
 )  # fmt: skip
 
 
-def missing(have: Path, out: Path, again: Iterable[str]) -> list[Cell]:
+def missing(have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",)) -> list[Cell]:
     """What neither folder has; of what is made `again`, what is not in `out`."""
-    anew = tuple(again)
-    return [c for c in WANTED if not c.done(out) and (not c.done(have) or c.name.startswith(anew or (" ",)))]
+    anew, asked_for = tuple(again), tuple(only)
+    wanted = [c for c in WANTED if c.name.startswith(asked_for) and not c.done(out)]
+    return [c for c in wanted if not c.done(have) or c.name.startswith(anew or (" ",))]
 
 
 def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> None:
@@ -136,10 +139,11 @@ if __name__ == "__main__":
     parser.add_argument(
         "--again", nargs="*", default=[], help="BENCHMARK or BENCHMARK/METHOD to make although it is there"
     )
+    parser.add_argument("--only", nargs="*", default=[""], help="BENCHMARK or BENCHMARK/METHOD: nothing else")
     parser.add_argument("--at-once", type=int, default=0, help="carry them out, so many at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     asked = parser.parse_args()
-    todo = missing(asked.have, asked.out, asked.again)
+    todo = missing(asked.have, asked.out, asked.again, asked.only)
     if asked.at_once:
         # Each has a share of the cores: its threads would only wait for one another.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // asked.at_once)))
