@@ -1,11 +1,11 @@
 """How the making of Omniglot's enlarged images decides what methods reach: variants as runs of one fleet.
 
-    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 15:2:leaky:5e6 15:2:leaky:5e6:paper
+    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 15:2:leaky:5e6 15:2:leaky:5e6:ink
 
 A variant is degrees:pixels:split:lambda_sp, and perhaps a look. The split is leaky (versions of a drawing fall on all
-sides, as published) or clean (by people). The look is ink (bright ink on black, as in the benchmark), paper (black on
-bright, as the originals) or sheet (so too, but black beyond the edges of the turned and shifted sheet). One seed;
-first alphabets only. Prints and writes average accuracy in the end, and how well tasks were done right after they
+sides, as published) or clean (by people). The look is sheet (black ink on white, black beyond the edges of the turned
+and shifted sheet, as in the benchmark), paper (white beyond its edges) or ink (white ink on black). One seed; first
+alphabets only. Prints and writes average accuracy in the end, and how well tasks were done right after they
 were learned.
 """
 
@@ -43,7 +43,7 @@ class Variant:
     pixels: float
     split: str
     lambda_sp: float
-    look: str = "ink"
+    look: str = "sheet"
 
     @classmethod
     def of(cls, text: str) -> Variant:
@@ -51,7 +51,7 @@ class Variant:
         if split not in ("leaky", "clean"):
             raise SystemExit(f"The split of {text} must be leaky or clean.")
         if look not in ([], ["ink"], ["paper"], ["sheet"]):
-            raise SystemExit(f"The look of {text} must be ink, paper or sheet.")
+            raise SystemExit(f"The look of {text} must be sheet, paper or ink.")
         return cls(float(degrees), float(pixels), split, float(strength), *look)
 
     @property
@@ -60,7 +60,7 @@ class Variant:
         return self.degrees, self.pixels, self.split, self.look
 
     def enlarged(self, drawings: torch.Tensor, lying: torch.Tensor) -> torch.Tensor:
-        made = enlarge(255 - drawings if self.look == "sheet" else drawings, lying)
+        made = enlarge(drawings if self.look == "sheet" else 255 - drawings, lying)
         return 255 - made if self.look == "paper" else made
 
 
@@ -98,8 +98,10 @@ def source_of(
 
 
 def told(trainer: Trainer) -> bool:
-    """Where it stands, after every epoch."""
-    print(f"\r{len(trainer.position.records)} tasks", end="", flush=True)
+    """Where it stands, after every epoch: the average accuracy of the tasks seen, variant by variant."""
+    seen = len(trainer.position.records)
+    averages = np.array(trainer.position.records[-1]["accuracy"])[:, :seen].mean(1) if seen else []
+    print(f"\r{seen} tasks: {' '.join(f'{average:.1f}' for average in averages)}", end="", flush=True)
     return False
 
 

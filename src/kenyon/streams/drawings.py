@@ -36,11 +36,11 @@ def poses(drawings: int, versions: int, degrees: float, pixels: float) -> Tensor
 
 def enlarge(drawings: Tensor, lying: Tensor) -> Tensor:
     """Drawings (D, FINE, FINE) uint8 at poses (D, V, 4) as (D, V, SIDE, SIDE) uint8: bilinear, each pixel the mean of
-    2 x 2 fine ones, and 0 where nothing was drawn."""
+    2 x 2 fine ones, and 0 beyond its edges."""
     D, V = lying.shape[:2]
     # Sums of the 2 x 2 fine pixels around every corner of the fine grid, from corner -1 to corner FINE + 1.
-    ink = torch.nn.functional.pad(drawings, (2, 2, 2, 2)).to(torch.int32)
-    rows = ink[:, 1:] + ink[:, :-1]
+    sheet = torch.nn.functional.pad(drawings, (2, 2, 2, 2)).to(torch.int32)
+    rows = sheet[:, 1:] + sheet[:, :-1]
     sums = rows[:, :, 1:] + rows[:, :, :-1]  # (D, FINE + 3, FINE + 3)
     width, last = FINE + 3, (FINE + 1) * ONE - 1
     # Pixel centres of an image, seen from its middle, lie on odd corners of the fine grid.

@@ -2,8 +2,8 @@
 
 The line of papers reads one prepared file whose making is not published: images of 28 x 28, each drawing enlarged
 to 20 by turning and shifting. It feeds them to the network without any normalisation, hence MEAN and STD. Their
-polarity is not published either. The originals are black ink on white; here ink is 255 on 0, so that what a shift
-or a convolution's border brings in is empty paper.
+polarity is not published either. Here they are as the originals, black ink (0) on white paper (255), and black beyond
+the edges of a turned or shifted sheet, as image libraries fill it unless told otherwise.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partitio
     copy = find(OMNIGLOT, data_folders(data))
     identity = {
         "what": "omniglot",
-        "making": [1, SIDE, VERSIONS, DEGREES, PIXELS],  # the first number counts changes of how it is made
+        "making": [2, SIDE, VERSIONS, DEGREES, PIXELS],  # the first number counts changes of how it is made
         "files": fingerprint(copy.trees),
     }
     found = cached("omniglot", identity, lambda file: _build(file, copy))
@@ -112,8 +112,8 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
 
 
 def decoded(image: Image.Image) -> Picture:
-    """Ink from 0 to 255: the share of each fine pixel that is covered."""
-    return 255 - np.asarray(image.convert("L").resize((FINE, FINE), Image.Resampling.BOX))
+    """Paper from 0 to 255: the share of each fine pixel that no ink covers."""
+    return np.array(image.convert("L").resize((FINE, FINE), Image.Resampling.BOX))
 
 
 def listed(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:
