@@ -14,6 +14,7 @@ from torch import Tensor
 from kenyon.random import Noise
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.views import Augmentation, CentreCrop, Crop, ResizedCrop, Testing
+from kenyon.train.bilinear import bilinear
 
 TRIES = 10  # windows drawn before a ResizedCrop gives up and takes the middle
 
@@ -66,19 +67,11 @@ def resized_crop(view: ResizedCrop, pool: Pool, index: Tensor, noise: Noise) -> 
     columns = torch.where(flip[..., None], columns.flip(-1), columns)
     right = torch.where(flip[..., None], right.flip(-1), right)
     # The rows and columns beyond the last one of the window have no weight; they only have to exist.
-    last_row, last_column = (height - 1)[..., None], (width - 1)[..., None]
+    lower = torch.minimum(rows + 1, (height - 1)[..., None])
+    beyond = torch.minimum(columns + 1, (width - 1)[..., None])
     pixels, start, stride = _places(pool, index)
-    start = start + top * stride + left
-
-    def at(row: Tensor, column: Tensor) -> Tensor:
-        place = (start[..., None] + row * stride[..., None])[..., :, None] + column[..., None, :]
-        return pixels.index_select(0, place.flatten()).unflatten(0, place.shape).to(torch.float32)
-
-    right, down = right[..., None, :, None], down[..., :, None, None]
-    lower, beyond = torch.minimum(rows + 1, last_row), torch.minimum(columns + 1, last_column)
-    upper = torch.lerp(at(rows, columns), at(rows, beyond), right)
-    under = torch.lerp(at(lower, columns), at(lower, beyond), right)
-    return torch.lerp(upper, under, down).add_(0.5).to(torch.uint8)
+    start, stride = (start + top * stride + left)[..., None], stride[..., None]
+    return bilinear(pixels, (start + rows * stride, start + lower * stride, down), (columns, beyond, right))
 
 
 def boxes(view: ResizedCrop, heights: Tensor, widths: Tensor, chance: Tensor) -> tuple[Tensor, ...]:
