@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kenyon.kernels import jit
+
 try:
     import triton
     import triton.language as tl
@@ -49,11 +51,7 @@ def keyed_words(first: Tensor, second: Tensor, count: int, start: int = 0) -> Te
     return words
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def mix_words(x: tensor) -> tensor:
     """`mix32` inside a kernel."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
@@ -61,7 +59,7 @@ def mix_words(x: tensor) -> tensor:
     return x ^ ((x >> 16) & 0xFFFF)
 
 
-@_jit
+@jit
 def _words(first: tensor, second: tensor, words: tensor, count: tensor, start: tensor, BLOCK: constexpr) -> None:
     run = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kenyon.kernels import jit
+
 try:
     import triton
     import triton.language as tl
@@ -58,11 +60,7 @@ class _Surprise(torch.autograd.Function):
         return slope * gradient.unsqueeze(-1).unsqueeze(-1), None, None
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _surprise(
     logits: tensor, labels: tensor, weight: tensor, slope: tensor, total: tensor,
     B: constexpr, C: tensor, WIDE: constexpr, ROWS: constexpr,

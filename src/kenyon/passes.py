@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kenyon.kernels import jit
 from kenyon.steady import of_each_run
 
 try:
@@ -98,11 +99,7 @@ def _forces(
     return [*arguments, rates, groups, rates.shape[1]]
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOCK: constexpr) -> None:
     group, share, run = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     begin, end = tl.load(bounds + group), tl.load(bounds + group + 1)
@@ -114,7 +111,7 @@ def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOC
     tl.store(partial + (run * tl.num_programs(0) + group) * tl.num_programs(1) + share, tl.sum(total))
 
 
-@_jit
+@jit
 def _pull(
     x: tensor, at: tensor, run: tensor, strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor
 ) -> tensor:
@@ -124,7 +121,7 @@ def _pull(
     return w * ((x - t) * tl.load(strength + run))
 
 
-@_jit
+@jit
 def _forced(
     g: tensor, x: tensor, at: tensor, mask: tensor, run: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
@@ -142,7 +139,7 @@ def _forced(
     return g
 
 
-@_jit
+@jit
 def _sgd(
     theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor, P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
@@ -164,7 +161,7 @@ def _sgd(
     tl.store(theta + to, x - v * (tl.load(rate + run) * move), mask=mask)
 
 
-@_jit
+@jit
 def _adam(
     theta: tensor, gradient: tensor, first: tensor, second: tensor, rate: tensor, moves: tensor, steps: tensor,
     P: tensor, R: tensor,

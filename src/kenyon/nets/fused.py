@@ -12,12 +12,13 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from kenyon.kernels import jit
 
 try:
     import triton
@@ -147,11 +148,7 @@ def works(device: torch.device) -> bool:
     return True
 
 
-def _jit(kernel: Callable[..., Any]) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _relu_forward(x: tensor, bias: tensor, pixels: tensor, C: constexpr, R: constexpr, W: constexpr) -> None:
     r = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * W + tl.arange(0, W)
@@ -161,7 +158,7 @@ def _relu_forward(x: tensor, bias: tensor, pixels: tensor, C: constexpr, R: cons
     tl.store(at, tl.where(v <= 0, 0.0, v).to(x.dtype.element_ty), mask=mask)  # NaN stays NaN
 
 
-@_jit
+@jit
 def _relu_backward(
     partial: tensor, dy: tensor, y: tensor, dx: tensor,
     EACH: constexpr, pixels: tensor, C: constexpr, R: constexpr, W: constexpr,
@@ -178,17 +175,17 @@ def _relu_backward(
     tl.store(partial + tl.program_id(0) * C + c, tl.sum(total, 0), mask=c < C)
 
 
-@_jit
+@jit
 def _biased(x: tensor, b: tensor, mask: tensor) -> tensor:
     return (tl.load(x, mask=mask).to(tl.float32) + b).to(x.dtype.element_ty).to(tl.float32)
 
 
-@_jit
+@jit
 def _larger(v: tensor, best: tensor, at: tensor, here: constexpr) -> tensor:
     return tl.maximum(best, v, tl.PropagateNan.ALL), tl.where(v > best, here, at)  # the first of equals
 
 
-@_jit
+@jit
 def _pool_forward(
     x: tensor, bias: tensor, noise: tensor, y: tensor, code: tensor, threshold: tensor, scale: tensor,
     DROPOUT: constexpr, HALF: constexpr, pixels: tensor, C: constexpr, R: constexpr, W: constexpr,
@@ -215,7 +212,7 @@ def _pool_forward(
     tl.store(code + to, at.to(tl.uint8), mask=mask)
 
 
-@_jit
+@jit
 def _pool_backward(
     partial: tensor, dy: tensor, code: tensor, dx: tensor, scale: tensor,
     HALF: constexpr, EACH: constexpr, pixels: tensor, C: constexpr, R: constexpr, W: constexpr,
@@ -235,7 +232,7 @@ def _pool_backward(
     tl.store(partial + tl.program_id(0) * C + c, tl.sum(total, 0), mask=c < C)
 
 
-@_jit
+@jit
 def _column_sums(partial: tensor, total: tensor, P: constexpr, C: constexpr, R: constexpr) -> None:
     c = tl.program_id(0) * 8 + tl.arange(0, 8)
     sums = tl.zeros([R, 8], tl.float32)

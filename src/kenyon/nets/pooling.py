@@ -9,7 +9,6 @@ both find the same maxima. The plain version serves where Triton is absent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kenyon.kernels import jit
 from kenyon.nets.fused import PROGRAMS, TILE, WARPS, column_totals, works
 from kenyon.nets.maps import Maps, eights
 
@@ -147,11 +147,7 @@ def _tile(channels: int) -> tuple[int, int, int]:
     return W, TILE // W, -(-channels // W)
 
 
-def _jit(kernel: Callable[..., Any]) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _forward(
     x: tensor, bias: tensor, y: tensor, code: tensor, pixels: tensor,
     H: constexpr, W_: constexpr, DOWN: constexpr, RIGHT: constexpr, SIZE: constexpr, STRIDE: constexpr,
@@ -186,7 +182,7 @@ def _forward(
     tl.store(code + to, at.to(tl.uint8), mask=mask)
 
 
-@_jit
+@jit
 def _backward(
     dy: tensor, code: tensor, dx: tensor, partial: tensor, pixels: tensor, EACH: constexpr,
     H: constexpr, W_: constexpr, DOWN: constexpr, RIGHT: constexpr, SIZE: constexpr, STRIDE: constexpr,

@@ -7,12 +7,12 @@ takes places that are not aligned badly or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from kenyon.kernels import jit
 from kenyon.nets.fused import works
 from kenyon.steady import of_each_run
 
@@ -85,11 +85,7 @@ def wide_products(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a.to(wide), b.to(wide))
 
 
-def _jit(kernel: Callable[..., Any]) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _outer(
     dy: tensor, x: tensor, out: tensor, O: tensor, I: tensor,  # noqa: E741
     B: constexpr, TALL: constexpr, WIDE: constexpr, DEEP: constexpr,

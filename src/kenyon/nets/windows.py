@@ -8,7 +8,6 @@ order: no atomics, so that sums repeat exactly. The plain versions serve where T
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.kernels import jit
 from kenyon.nets.fused import works
 
 try:
@@ -141,11 +141,7 @@ def _run(kernel: Any, over: Tensor, *arguments: Any) -> None:
         kernel[(-(-over.numel() // BLOCK),)](*arguments, BLOCK, num_warps=WARPS)
 
 
-def _jit(kernel: Callable[..., Any]) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _lay(
     x: tensor, rows: tensor, size: tensor,
     C: constexpr, H: constexpr, W: constexpr, DOWN: constexpr, RIGHT: constexpr,
@@ -160,7 +156,7 @@ def _lay(
     tl.store(rows + e, found, mask=e < size)
 
 
-@_jit
+@jit
 def _gather(
     rows: tensor, dx: tensor, size: tensor,
     C: constexpr, H: constexpr, W: constexpr, DOWN: constexpr, RIGHT: constexpr,
@@ -184,7 +180,7 @@ def _gather(
     tl.store(dx + e, total.to(dx.dtype.element_ty), mask=e < size)
 
 
-@_jit
+@jit
 def _pack(
     weight: tensor, rows: tensor, size: tensor,
     O: constexpr, I: constexpr, T: constexpr, OUTPUTS: constexpr, INPUTS: constexpr, BLOCK: constexpr,  # noqa: E741
@@ -197,7 +193,7 @@ def _pack(
     tl.store(rows + e, found.to(rows.dtype.element_ty), mask=e < size)
 
 
-@_jit
+@jit
 def _unpack(
     rows: tensor, weight: tensor, size: tensor,
     O: constexpr, I: constexpr, T: constexpr, OUTPUTS: constexpr, INPUTS: constexpr, BLOCK: constexpr,  # noqa: E741

@@ -6,11 +6,10 @@ of four bytes between them: for photographs that is most of what a training step
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from kenyon.kernels import jit
 from kenyon.nets.fused import works
 
 try:
@@ -60,17 +59,13 @@ def _in_one_pass(pixels: Tensor, rows: Between, columns: Between) -> Tensor:
     return out
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _between(a: tensor, b: tensor, weight: tensor) -> tensor:
     """As torch.lerp."""
     return tl.where(weight < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
 
 
-@_jit
+@jit
 def _blend(
     pixels: tensor, upper: tensor, lower: tensor, down: tensor, left: tensor, right: tensor, across: tensor,
     out: tensor, H: constexpr, W: constexpr, C: constexpr, EACH: constexpr, WIDE: constexpr,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kenyon.kernels import jit
 from kenyon.steady import of_each_run
 
 try:
@@ -68,11 +69,7 @@ class _Heads(torch.autograd.Function):
         return found, dw, db
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _forward(
     features: tensor, weight: tensor, bias: tensor, out: tensor,
     rows: tensor, F: tensor, C: constexpr, WIDE: constexpr, ROWS: constexpr,
@@ -88,7 +85,7 @@ def _forward(
         tl.store(out + (run * rows + row) * C + c, y, mask=there)
 
 
-@_jit
+@jit
 def _backward(
     gradient: tensor, features: tensor, weight: tensor, found: tensor, partial: tensor,
     rows: tensor, F: tensor, C: constexpr, WIDE: constexpr, ROWS: constexpr,

@@ -5,10 +5,10 @@ Triton where there is a GPU; the plain versions say what is meant.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
+
+from kenyon.kernels import jit
 
 try:
     import triton
@@ -95,11 +95,7 @@ def batched(items: list[tuple[int, int]], count: int) -> list[list[tuple[int, in
     return [items[start : start + count] for start in range(0, len(items), count)]
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _take(rows: tensor, places: tensor, out: tensor, stride: tensor, count: tensor, BLOCK: constexpr) -> None:
     run = tl.program_id(1).to(tl.int64)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -108,7 +104,7 @@ def _take(rows: tensor, places: tensor, out: tensor, stride: tensor, count: tens
     tl.store(out + run * count + at, value.to(out.dtype.element_ty), mask=at < count)
 
 
-@_jit
+@jit
 def _total(buffer: tensor, table: tensor, out: tensor, length: tensor, COLUMNS: constexpr, DEEP: constexpr) -> None:
     run = tl.program_id(1).to(tl.int64)
     entry = table + tl.program_id(0) * 5

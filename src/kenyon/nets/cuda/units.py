@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.hashing import mix_words
+from kenyon.kernels import jit
 from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 
@@ -75,11 +76,7 @@ class _Units(torch.autograd.Function):
         return dx, None, None, None
 
 
-def _jit(kernel: Any) -> Any:
-    return kernel if triton is None else triton.jit(kernel)
-
-
-@_jit
+@jit
 def _forward(
     x: tensor, y: tensor, first: tensor, second: tensor, size: tensor, B: tensor, F: tensor, wide: tensor,
     start: tensor, threshold: tensor, scale: tensor, DROPS: constexpr, BLOCK: constexpr,
@@ -98,7 +95,7 @@ def _forward(
     tl.store(y + to, value, mask=at < size)
 
 
-@_jit
+@jit
 def _backward(dy: tensor, y: tensor, dx: tensor, size: tensor, scale: tensor, BLOCK: constexpr) -> None:
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(dy + at, mask=at < size, other=0.0)
