@@ -10,6 +10,7 @@ from kenyon.experiments.benchmarks import BENCHMARKS
 from kenyon.methods import METHODS
 from kenyon.rl.arenas import ARENAS
 from kenyon.streams.catalog import SOURCES
+from tests.interpreter import RUNS_KERNELS
 
 torch.set_num_threads(1)  # small tensors everywhere: threads only cost
 
@@ -25,6 +26,11 @@ def registered() -> Iterator[None]:
         if registry.keys() != entries.keys():
             registry.clear()
             registry.update(entries)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("kernels") and not RUNS_KERNELS:
+        pytest.skip("needs a GPU, or Triton's interpreter in a process of its own")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

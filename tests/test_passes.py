@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-
 import pytest
 import torch
 from torch import Tensor
@@ -19,17 +13,9 @@ from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
 from kenyon.train.sgd import Sgd
+from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 GROUPS = (torch.int8, torch.int16, torch.int32)
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-@pytest.fixture(autouse=True)
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("kernels") and DEVICE == "cpu" and not INTERPRETED:
-        pytest.skip("needs a GPU, or Triton's interpreter in a process of its own")
-    yield
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -170,8 +156,5 @@ def test_own_logits(B: int, features: int, classes: int, monkeypatch: pytest.Mon
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.skipif(INTERPRETED or torch.cuda.is_available(), reason="the tests above run as they are")
 def test_kernels_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-m", "kernels"]
-    subprocess.run(command, check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+    interpreted(__file__)

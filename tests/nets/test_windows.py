@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -18,18 +14,10 @@ from kenyon.nets.dropout import padded
 from kenyon.nets.execution import Stacked
 from kenyon.nets.maps import Maps, eights
 from kenyon.nets.windows import Geometry
+from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 # The interpreter cuts bfloat16 off where a GPU rounds it.
 NEAR = {torch.float32: (1e-6, 1e-6), torch.bfloat16: (2**-6, 2**-6) if INTERPRETED else (2**-7, 1e-6)}
-
-
-@pytest.fixture(autouse=True)
-def kernels(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("kernels") and DEVICE == "cpu" and not INTERPRETED:
-        pytest.skip("needs a GPU, or Triton's interpreter in a process of its own")
-    yield
 
 
 @contextlib.contextmanager
@@ -230,8 +218,5 @@ def test_orders_of_maps() -> None:
     assert maps.eights(8) == 8 and maps.eights(9) == 16
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs Triton")
-@pytest.mark.skipif(INTERPRETED or torch.cuda.is_available(), reason="the tests above run as they are")
 def test_kernels_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-m", "kernels", "-n", "0"]
-    subprocess.run(command, check=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+    interpreted(__file__)
