@@ -1,7 +1,7 @@
 """Pixels between pixels: every one a mean of four neighbours, read and written once by a kernel in Triton.
 
 The plain version, which serves where Triton is absent, makes a place of eight bytes for each of the four and numbers
-of four bytes between them: for photographs that is most of what a training step moves through memory.
+of four bytes between them: of 320 photographs, 224 pixels wide and with eight channels, that is some 10 GB.
 """
 
 from __future__ import annotations
