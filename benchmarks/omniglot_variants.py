@@ -1,10 +1,10 @@
 """How the making of Omniglot's enlarged images decides what methods reach: variants as runs of one fleet.
 
-    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 15:2:leaky:5e6 15:2:leaky:5e6:ink
+    python benchmarks/omniglot_variants.py --data FOLDER --method ewc 30:3:leaky:5e6 15:2:leaky:5e6:ink
 
 A variant is degrees:pixels:split:lambda_sp, and perhaps a look. The split is leaky (versions of a drawing fall on all
-sides, as published) or clean (by people). The look is sheet (black ink on white, black beyond the edges of the turned
-and shifted sheet, as in the benchmark), paper (white beyond its edges) or ink (white ink on black). One seed; first
+sides, as published) or clean (by people). The look is paper (black ink on white, as in the benchmark), sheet (the
+same, but black beyond the edges of the turned and shifted drawing) or ink (white ink on black). One seed; first
 alphabets only. Prints and writes average accuracy in the end, and how well tasks were done right after they
 were learned.
 """
@@ -43,7 +43,7 @@ class Variant:
     pixels: float
     split: str
     lambda_sp: float
-    look: str = "sheet"
+    look: str = "paper"
 
     @classmethod
     def of(cls, text: str) -> Variant:
@@ -51,7 +51,7 @@ class Variant:
         if split not in ("leaky", "clean"):
             raise SystemExit(f"The split of {text} must be leaky or clean.")
         if look not in ([], ["ink"], ["paper"], ["sheet"]):
-            raise SystemExit(f"The look of {text} must be sheet, paper or ink.")
+            raise SystemExit(f"The look of {text} must be paper, sheet or ink.")
         return cls(float(degrees), float(pixels), split, float(strength), *look)
 
     @property
@@ -60,8 +60,9 @@ class Variant:
         return self.degrees, self.pixels, self.split, self.look
 
     def enlarged(self, drawings: torch.Tensor, lying: torch.Tensor) -> torch.Tensor:
-        made = enlarge(drawings if self.look == "sheet" else 255 - drawings, lying)
-        return 255 - made if self.look == "paper" else made
+        if self.look == "paper":
+            return made.on_paper(drawings, lying)
+        return enlarge(drawings if self.look == "sheet" else 255 - drawings, lying)
 
 
 def drawings_of(data: Path, tasks: int) -> tuple[torch.Tensor, list[tuple[str, list[str]]]]:
