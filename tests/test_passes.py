@@ -8,11 +8,13 @@ from torch import Tensor
 
 from kenyon import losses, passes
 from kenyon.forces import Decay, Force, Pull
+from kenyon.importance import GradientImportance, fisher_large, mas
 from kenyon.nets.cuda import heads, rows, units
 from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
 from kenyon.train.sgd import Sgd
+from kenyon.train.weighing import weigh
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
 GROUPS = (torch.int8, torch.int16, torch.int32)
@@ -69,6 +71,24 @@ def test_sgd_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ends.append([theta, gradient, sgd.velocity])
     for ours, expected in zip(*ends, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("importance", [fisher_large(), mas()], ids=lambda importance: importance.name)
+@pytest.mark.parametrize("kinds", ["", "p", "d", "ppd"])
+def test_importance_of_a_batch(kinds: str, importance: GradientImportance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With forces, of protected weights only, and of runs that have run out of batches nothing."""
+    R, P, size = 3, 2500, 2100
+    forces, share = forces_of(R, P, kinds), torch.tensor([0.1, 0.0, 0.3], device=DEVICE)
+    ends = []
+    for plain in (False, True):
+        monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
+        estimate = random(R, size, seed=7).abs().clone()
+        for batch in range(3):
+            weigh(importance, estimate, random(R, P, seed=batch).clone(), random(R, P, seed=5), share, forces)
+        ends.append(estimate)
+    torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ends[0][1], random(R, size, seed=7).abs()[1])
 
 
 @pytest.mark.kernels

@@ -45,6 +45,11 @@ class Sorted(NamedTuple):
     decays: list[tuple[Tensor, Tensor]]  # (rates, groups)
 
     @property
+    def fit(self) -> bool:
+        """Whether one pass takes them all."""
+        return len(self.pulls) <= 2 and len(self.decays) <= 1
+
+    @property
     def decay(self) -> tuple[Tensor, Tensor] | None:
         """The only one."""
         return self.decays[0] if self.decays else None

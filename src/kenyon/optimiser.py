@@ -41,7 +41,7 @@ class Optimiser(ABC):
         `forces` add to the gradient; with `keep`, also in its buffer.
         """
         ordered = sorted_forces(forces)
-        if passes.available(theta) and len(ordered.pulls) <= 2 and len(ordered.decays) <= 1:
+        if passes.available(theta) and ordered.fit:
             self._in_one_pass(theta, gradient, rate, moves, ordered, keep)
             return
         for force in forces:

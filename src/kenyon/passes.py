@@ -86,6 +86,27 @@ def sgd(
     )  # fmt: skip
 
 
+def weigh(
+    estimate: Tensor,
+    gradient: Tensor,
+    theta: Tensor,
+    share: Tensor,
+    factor: float,
+    pulls: list[tuple[Tensor, Tensor, Tensor]],
+    decay: tuple[Tensor, Tensor] | None,
+    *,
+    square: bool,
+) -> None:
+    """Add to an importance (R, Pp) factor * share (R,) times the square, or the absolute value, of the gradient with
+    its forces, which are as in `adam`.
+    """
+    (R, size), P = estimate.shape, theta.shape[1]
+    _weigh[(-(-size // BLOCK) * R,)](
+        estimate, gradient, theta, share, size, P, R, *_forces(theta, pulls, decay),
+        factor, len(pulls), decay is not None, square, BLOCK, num_warps=4,
+    )  # fmt: skip
+
+
 def _forces(
     nothing: Tensor, pulls: list[tuple[Tensor, Tensor, Tensor]], decay: tuple[Tensor, Tensor] | None
 ) -> list[Any]:
@@ -159,6 +180,26 @@ def _sgd(
     v += (g + momentum * v - v) * move
     tl.store(velocity + to, v, mask=mask)
     tl.store(theta + to, x - v * (tl.load(rate + run) * move), mask=mask)
+
+
+@jit
+def _weigh(
+    estimate: tensor, gradient: tensor, theta: tensor, share: tensor, size: tensor, P: tensor, R: tensor,
+    s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
+    s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
+    rates: tensor, groups: tensor, G: tensor,
+    factor: tensor, PULLS: constexpr, DECAY: constexpr, SQUARE: constexpr, BLOCK: constexpr,
+) -> None:  # fmt: skip
+    run = (tl.program_id(0) % R).to(tl.int64)
+    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
+    mask, to = at < size, run * P + at
+    g = tl.load(gradient + to, mask=mask)
+    if PULLS >= 1 or DECAY:
+        x = tl.load(theta + to, mask=mask)
+        g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    found = g * g if SQUARE else tl.abs(g)
+    into = estimate + run * size + at
+    tl.store(into, tl.load(into, mask=mask) + found * factor * tl.load(share + run), mask=mask)
 
 
 @jit

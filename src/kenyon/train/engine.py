@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.forces import Force
 from kenyon.importance import GradientImportance
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
@@ -30,6 +31,7 @@ from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
 from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
+from kenyon.train.weighing import weigh
 
 STATES = 6  # numbers a weight that every fleet keeps, at the least
 PLACES = 32  # bytes a sample of a batch
@@ -202,16 +204,16 @@ class Engine:
         theta: Tensor,
         purpose: Purpose,
         *,
-        push: Callable[[Tensor], None] | None = None,
+        forces: Callable[[Tensor], list[Force]] | None = None,
         penalties: PredictionLoss | None = None,
     ) -> None:
         """Importance of `theta` for the phase's training data, into `estimate`.
 
-        For an importance that includes them, `push` adds the gradient of penalties on weights to a gradient (R, P),
-        and `penalties` are those on predictions.
+        For an importance that includes them, `forces` are those of penalties on weights, as `Objective.forces` has
+        them, and `penalties` are those on predictions.
         """
         loader, size = self.small_loaders[importance.batch], self.net.layout.protected
-        push, penalties = (push, penalties) if importance.penalised else (None, None)
+        forces, penalties = (forces, penalties) if importance.penalised else (None, None)
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             found = importance.objective(out.logits, batch.labels, batch.valid)
@@ -222,9 +224,10 @@ class Engine:
         def several_batches() -> None:
             noise = self.noise if importance.dropout else None
             found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
-            if push is not None:
+            if forces is not None:
                 pushed = torch.zeros_like(theta)
-                push(pushed)
+                for force in forces(pushed):
+                    force.add_to(pushed, theta)
                 found = found + pushed.unsqueeze(1)
             present = loader.valid.index_select(1, loader.steps_ahead(self.at_once)).amax(2)
             share = (present / self.train_sizes.unsqueeze(1)).unsqueeze(2)
@@ -236,10 +239,9 @@ class Engine:
             # Of the network that is tested, whatever the stage computes beside it.
             drop = importance.dropout
             self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=drop, learns=False)
-            if push is not None:
-                push(self.gradient)
-            share = (loader.present() / self.train_sizes).unsqueeze(1)  # a run out of batches adds nothing
-            self.estimate.addcmul_(importance.reduce(self.gradient[:, :size]), share)
+            share = loader.present() / self.train_sizes  # a run out of batches adds nothing
+            pushing = () if forces is None else forces(self.gradient)
+            weigh(importance, self.estimate, self.gradient, theta, share, pushing)
             loader.step.add_(1)
 
         self.estimate.zero_()

@@ -326,13 +326,9 @@ class Trainer:
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
         """Importance of `theta` for the phase's training data, into self.estimate."""
-
-        def push(gradient: Tensor) -> None:
-            for force in self.objective.forces(gradient):
-                force.add_to(gradient, theta)
-
         if theta is self.theta:
-            self.engine.measure(importance, theta, purpose, push=push, penalties=self.objective.validated)
+            forces, penalties = self.objective.forces, self.objective.validated
+            self.engine.measure(importance, theta, purpose, forces=forces, penalties=penalties)
         else:  # another network has no penalties
             self.engine.measure(importance, theta, purpose)
 
