@@ -330,8 +330,9 @@ def test_a_temperature_is_positive(temperature: float) -> None:
 
 
 def test_an_importance_is_merged_in_one_way() -> None:
-    with pytest.raises(ConfigError, match="Give one of them"):
-        method("pnc", decay=0.5, accumulate="sum")
+    merges = {"decay": ({"decay": 0.5}, 0.5), "accumulate": ({"decay": 0.5, "accumulate": "last"}, "last")}
+    for hyper, merge in merges.values():
+        assert method("pnc", **hyper).importance.accumulate == merge  # type: ignore[union-attr,arg-type]
     for decay in (-0.1, 1.5, float("nan")):
         with pytest.raises(ConfigError, match="from 0 to 1"):
             method("pnc", decay=decay)

@@ -25,14 +25,13 @@ def pnc(
     """Progress & Compress: an active column learns the task and is distilled into the network under EWC.
 
     `decay` makes the EWC online, F <- F_t + decay F, as in Schwarz et al. (2018); without it importances are
-    accumulated as by `ewc`, which is the scale of the published lambdas. A `temperature` above 1 softens what is
-    distilled, so that it also tells how unlikely other classes are.
+    accumulated as by `ewc`, which is the scale of the published lambdas. `accumulate` takes the place of `decay`,
+    where a benchmark has one. A `temperature` above 1 softens what is distilled, so that it also tells how unlikely
+    other classes are.
     """
     if not 0 < temperature < inf:
         raise ConfigError(f"temperature must be a positive number, not {temperature}.")
-    if decay is not None and accumulate is not None:
-        raise ConfigError("decay and accumulate both say how importances are merged. Give one of them.")
-    merge = accumulate if decay is None else float(decay)
+    merge = float(decay) if accumulate is None and decay is not None else accumulate
     penalties = (StabilityProtection(lambda_sp),)
     return Method(
         fisher_named(fisher, merge), penalties, (ActiveColumn(reinit),), (PROGRESS, compress(float(temperature)))
