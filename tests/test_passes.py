@@ -13,8 +13,8 @@ from kenyon.nets.cuda import heads, rows, units
 from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
+from kenyon.train.measuring import weigh
 from kenyon.train.sgd import Sgd
-from kenyon.train.weighing import weigh
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
 GROUPS = (torch.int8, torch.int16, torch.int32)

@@ -111,7 +111,7 @@ def test_a_run_alone_ends_with_the_same_bits_where_numbers_are_steady(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights and importances of two tasks, in fleets of one and of three. Importances need several portions."""
-    monkeypatch.setattr("kenyon.train.engine.STACKED", 10)
+    monkeypatch.setattr("kenyon.train.measuring.STACKED", 10)
     torch.use_deterministic_algorithms(True)
     try:
         three, alone = (trainer(name, together=True, seeds=seeds) for seeds in ((0, 1, 2), (1,)))
@@ -129,9 +129,9 @@ def test_small_batches_at_once_equal_one_after_another(
 ) -> None:
     estimates = []
     for stacked in (1, 6):
-        monkeypatch.setattr("kenyon.train.engine.STACKED", stacked)
+        monkeypatch.setattr("kenyon.train.measuring.STACKED", stacked)
         t = trainer(shape=shape, together=True)
-        assert t.engine.at_once == max(1, stacked // 2)
+        assert t.engine.measuring.at_once == max(1, stacked // 2)
         t._enter_phase()
         t._begin_phase()
         assert t.method.importance is not None

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.forces import Force
 from kenyon.importance import GradientImportance
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
@@ -22,23 +21,18 @@ from kenyon.nets.nodes import Nodes
 from kenyon.random import Noise, Purpose, key, shuffled
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
-from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs, require_memory
 from kenyon.train.fleet import Batch, Fleet, Loader, Samples
-from kenyon.train.gradients import RunLoss, data_gradients, stacked_gradients
+from kenyon.train.gradients import RunLoss, data_gradients
+from kenyon.train.measuring import Measuring, PredictionLoss
 from kenyon.train.memory import Memory
 from kenyon.train.regime import Training
 from kenyon.train.state import Position
-from kenyon.train.weighing import weigh
 
 STATES = 6  # numbers a weight that every fleet keeps, at the least
 PLACES = 32  # bytes a sample of a batch
-STACKED = 80  # runs that fill a GPU with batches of 20
-
-# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
-PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
 
 class Engine:
@@ -52,7 +46,7 @@ class Engine:
         replay: Replay | None = None,
         members: int = 1,
     ) -> None:
-        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measure` will be asked;
+        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measuring` will be asked;
         `members`: how many rows, one after another, are networks of one run.
         """
         self.net, self.device = net, net.device
@@ -85,28 +79,22 @@ class Engine:
         self.memory = None if replay is None else Memory(self.fleet, replay)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
         self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
-        # Small batches of one run are measured at once, so many that they are a fleet of usual size.
-        shared_by = USUAL_RUNS if is_steady() else R
-        self.at_once = max(1, STACKED // shared_by) if net.together and not net.small else 1
-        sizes = {importance.batch for importance in measured}
-        self.small_loaders = {
-            n: Loader(self.fleet, n, train, joint=joint, together=self.at_once, wrap=wrap) for n in sizes
-        }
+        self.measuring = Measuring(self, measured, joint=joint, wrap=wrap)
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, device=self.device)
 
         self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
-        self.estimate, self.train_sizes = zeros(R, net.layout.protected), zeros(R)
+        self.train_sizes = zeros(R)
         self.heads = net.heads_of(phases[0])  # of the phase at hand
         self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
-        most = max(loader.capacity for loader in (self.loader, *self.small_loaders.values()))
+        most = max(loader.capacity for loader in (self.loader, *self.measuring.loaders.values()))
         self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
         self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
         self.windows: Noise | None = None  # of all steps of this pass, where training shows images at random
         if self.fleet.augmentation is not None:
             self.windows = Noise.at(self.keys, self.every_step)
-            for loader in (self.loader, *self.small_loaders.values()):
+            for loader in (self.loader, *self.measuring.loaders.values()):
                 loader.windows = self.windows
         self.stage = LEARN
         self.captured: dict[Hashable, Captured] = {}
@@ -130,7 +118,7 @@ class Engine:
         if self.validation.capacity:
             held_out = self.fleet.samples("validation", tasks)
             self.validation.fill(self._taught(held_out, self.validation, theta))
-        for loader in self.small_loaders.values():
+        for loader in self.measuring.loaders.values():
             loader.fill(self.samples)
 
     @torch.no_grad()
@@ -176,7 +164,7 @@ class Engine:
         self.loader.fill(self.samples, self._shuffled(purpose))
         if self.memory is not None:
             self.memory.lay(self.loader, self.first, self._run_keys(Purpose.MEMORY, purpose).to(self.device))
-        self._seed_dropout(Purpose.DROPOUT, purpose)
+        self.seed_dropout(Purpose.DROPOUT, purpose)
         for _ in range(self.loader.steps):
             self.repeat(step)
 
@@ -197,58 +185,6 @@ class Engine:
                     into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 
         self.lanes.each(self.live, work)
-
-    def measure(
-        self,
-        importance: GradientImportance,
-        theta: Tensor,
-        purpose: Purpose,
-        *,
-        forces: Callable[[Tensor], list[Force]] | None = None,
-        penalties: PredictionLoss | None = None,
-    ) -> None:
-        """Importance of `theta` for the phase's training data, into `estimate`.
-
-        For an importance that includes them, `forces` are those of penalties on weights, as `Objective.forces` has
-        them, and `penalties` are those on predictions.
-        """
-        loader, size = self.small_loaders[importance.batch], self.net.layout.protected
-        forces, penalties = (forces, penalties) if importance.penalised else (None, None)
-
-        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-            found = importance.objective(out.logits, batch.labels, batch.valid)
-            if penalties is not None:
-                found = found + penalties(run, row, out, batch.valid / batch.valid.sum(-1, keepdim=True).clamp(min=1))
-            return found
-
-        def several_batches() -> None:
-            noise = self.noise if importance.dropout else None
-            found = stacked_gradients(self.net, theta, loader, self.heads, loss, noise, self.at_once)  # (R, n, P)
-            if forces is not None:
-                pushed = torch.zeros_like(theta)
-                for force in forces(pushed):
-                    force.add_to(pushed, theta)
-                found = found + pushed.unsqueeze(1)
-            present = loader.valid.index_select(1, loader.steps_ahead(self.at_once)).amax(2)
-            share = (present / self.train_sizes.unsqueeze(1)).unsqueeze(2)
-            found = importance.reduce(found[..., :size]).mul_(share)
-            self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
-            loader.step.add_(self.at_once)
-
-        def one_batch() -> None:
-            # Of the network that is tested, whatever the stage computes beside it.
-            drop = importance.dropout
-            self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=drop, learns=False)
-            share = loader.present() / self.train_sizes  # a run out of batches adds nothing
-            pushing = () if forces is None else forces(self.gradient)
-            weigh(importance, self.estimate, self.gradient, theta, share, pushing)
-            loader.step.add_(1)
-
-        self.estimate.zero_()
-        loader.step.zero_()
-        self._seed_dropout(Purpose.IMPORTANCE, purpose)
-        for _ in range(-(-loader.steps // self.at_once)):
-            self.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
 
     def activations(self, nodes: Nodes, theta: Tensor) -> Tensor:
         """The mean |activation| of every node over the phase's training data, (R, N)."""
@@ -314,7 +250,7 @@ class Engine:
         keys = self._run_keys(Purpose.ORDER, purpose).to(self.device)
         return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
 
-    def _seed_dropout(self, *words: int) -> None:
+    def seed_dropout(self, *words: int) -> None:
         """And, where images are shown at random, what is shown of them."""
         self.keys.copy_(self._run_keys(*words))
         self._draw(self.noise, self.keys)

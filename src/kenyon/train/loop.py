@@ -309,7 +309,7 @@ class Trainer:
 
     @property
     def estimate(self) -> Tensor:
-        return self.engine.estimate
+        return self.engine.measuring.estimate
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -328,9 +328,9 @@ class Trainer:
         """Importance of `theta` for the phase's training data, into self.estimate."""
         if theta is self.theta:
             forces, penalties = self.objective.forces, self.objective.validated
-            self.engine.measure(importance, theta, purpose, forces=forces, penalties=penalties)
+            self.engine.measuring(importance, theta, purpose, forces=forces, penalties=penalties)
         else:  # another network has no penalties
-            self.engine.measure(importance, theta, purpose)
+            self.engine.measuring(importance, theta, purpose)
 
     def activations(self, nodes: Nodes) -> Tensor:
         return self.engine.activations(nodes, self.theta)

@@ -13,8 +13,9 @@ from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.train.device import Runs
-from kenyon.train.engine import Engine, PredictionLoss
+from kenyon.train.engine import Engine
 from kenyon.train.fleet import Batch
+from kenyon.train.measuring import PredictionLoss
 from kenyon.train.terms import Terms
 
 
