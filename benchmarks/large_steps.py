@@ -1,0 +1,119 @@
+"""Milliseconds of a training step, and seconds of an importance pass and of testing, on large images.
+
+    python benchmarks/large_steps.py tiny-imagenet:ewc:5 cub-200:caf-ewc:5 --out large-steps.json
+
+Each argument is benchmark:method:runs. Images are made up, in the sizes of the benchmark, and shown in training as it
+shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kenyon.bench.subject import Subject
+from kenyon.experiments.config import configure
+from kenyon.importance import GradientImportance
+from kenyon.streams import cub, tiny_imagenet
+from kenyon.streams.pool import Ragged
+from kenyon.streams.source import ShuffledClasses, Source
+from kenyon.streams.views import CentreCrop, Crop, ResizedCrop
+from kenyon.train import bilinear, choose_device
+
+SOME = 400  # pictures that are drawn; the others are these again
+LONGER = 340  # pixels of a photograph's longer side
+
+
+def photographs() -> Source:
+    """59 of each species, 47 to learn from, all in the same size."""
+    each, size = 59, cub.SHORTER * LONGER
+    count = each * cub.CLASSES
+    pixels = torch.randint(0, 256, (SOME * size, 3), dtype=torch.uint8)
+    images = Ragged(
+        pixels, torch.arange(count) % SOME * size, torch.full((count,), cub.SHORTER), torch.full((count,), LONGER)
+    )
+    views = {"augmentation": ResizedCrop(cub.SIDE), "testing": CentreCrop(cub.SIDE)}
+    return source("cub-200", images, each, 47, cub.CLASSES, cub.TASKS, views)
+
+
+def small_pictures() -> Source:
+    each, classes, side = 550, tiny_imagenet.CLASSES, tiny_imagenet.SIDE
+    some = torch.randint(0, 256, (SOME, side, side, 3), dtype=torch.uint8)
+    images = some.repeat(each * classes // SOME, 1, 1, 1).permute(0, 3, 1, 2)
+    views = {"augmentation": Crop(padding=4, flip=True)}
+    return source("tiny-imagenet", images, each, 500, classes, tiny_imagenet.TASKS, views)
+
+
+def source(name: str, images: Any, each: int, train: int, classes: int, tasks: int, views: dict[str, Any]) -> Source:
+    return Source(
+        name=name,
+        images=images,
+        labels=torch.arange(classes).repeat_interleave(each),
+        test=torch.arange(each).repeat(classes) >= train,
+        class_names=tuple(map(str, range(classes))),
+        groups=ShuffledClasses(tasks),
+        mean=(0.5,) * 3,
+        std=(0.2,) * 3,
+        **views,
+    )
+
+
+SOURCES: dict[str, Callable[[], Source]] = {"cub-200": photographs, "tiny-imagenet": small_pictures}
+
+
+def timed(work: Callable[[], object], device: torch.device, times: int) -> float:
+    """The least of so many, in seconds, after one to warm up."""
+    found = []
+    for _ in range(times + 1):
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        found.append(time.perf_counter() - began)
+    return min(found[1:])
+
+
+def measured(what: str, sources: dict[str, Source], device: torch.device) -> dict[str, Any]:
+    name, method, runs = what.split(":")
+    if name not in sources:
+        sources[name] = SOURCES[name]()
+    subject = Subject(configure(name, method), sources[name], int(runs), device)
+    subject.begin(1)
+    row: dict[str, Any] = {"benchmark": name, "method": method, "runs": int(runs), "steps": subject.steps}
+    row["step_ms"] = 1000 * timed(subject.train_epoch, device, 4) / subject.steps
+    if isinstance(subject.trainer.method.importance, GradientImportance):
+        row["importance_s"] = timed(subject.importance_pass, device, 1)
+    row["evaluation_s"] = timed(subject.evaluation, device, 1)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Time of a step on large images.")
+    parser.add_argument("what", nargs="+")
+    parser.add_argument("--plain-crops", action="store_true")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    device = choose_device(args.device)
+    if args.plain_crops:
+        bilinear.available = lambda pixels: False
+    sources: dict[str, Source] = {}
+    rows = []
+    for what in args.what:
+        rows.append(measured(what, sources, device) | {"plain_crops": args.plain_crops})
+        print(rows[-1], flush=True)
+    if args.out is not None:
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+        origin = {"torch": torch.__version__, "python": platform.python_version(), "device": name}
+        args.out.write_text(json.dumps({"rows": rows, **origin}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
