@@ -69,7 +69,7 @@ def test_equal_seeds_are_equal_at_every_point() -> None:
     assert trainer.fleet.streams[0] is trainer.fleet.streams[2]
     trainer._enter_phase()
     order = trainer.engine._shuffled(0)
-    trainer.engine._seed_dropout(0)
+    trainer.engine.seed_dropout(0)
     assert torch.equal(order[:2], order[2:]) and torch.equal(trainer.engine.keys[:2], trainer.engine.keys[2:])
 
 

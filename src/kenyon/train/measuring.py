@@ -5,8 +5,8 @@ What it is made of is in `importance`; here is how a fleet gets it, many batches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,14 +16,11 @@ from kenyon.forces import Force, sorted_forces
 from kenyon.importance import GradientImportance
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
-from kenyon.random import Purpose
+from kenyon.random import Noise, Purpose
 from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.train.device import Runs
-from kenyon.train.fleet import Batch, Loader
+from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, stacked_gradients
-
-if TYPE_CHECKING:
-    from kenyon.train.engine import Engine
 
 STACKED = 80  # runs that fill a GPU with batches of 20
 
@@ -31,8 +28,37 @@ STACKED = 80  # runs that fill a GPU with batches of 20
 PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
 
+class Workplace(Protocol):
+    """What it takes of an engine."""
+
+    net: Net
+    device: torch.device
+    fleet: Fleet
+    most: int  # samples of a phase that a run may have
+    heads: Tensor  # in use
+    noise: Noise  # of all steps of a pass
+    gradient: Tensor  # (R, P)
+    train_sizes: Tensor  # (R,)
+
+    def gradients(
+        self,
+        theta: Tensor,
+        loader: Loader,
+        loss: RunLoss,
+        *,
+        forward: Callable[..., Outputs],
+        own: bool,
+        dropout: bool = True,
+        learns: bool = True,
+    ) -> None: ...
+
+    def repeat(self, work: Callable[[], None], *which: Hashable) -> None: ...
+
+    def seed_dropout(self, *words: int) -> None: ...
+
+
 class Measuring:
-    def __init__(self, engine: Engine, measured: Sequence[GradientImportance], *, joint: bool, wrap: bool) -> None:
+    def __init__(self, engine: Workplace, measured: Sequence[GradientImportance], *, joint: bool, wrap: bool) -> None:
         """`joint`, `wrap`: as `Loader` has them."""
         self.engine, net, fleet = engine, engine.net, engine.fleet
         # Small batches of one run are measured at once, so many that they are a fleet of usual size.
