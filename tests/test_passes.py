@@ -13,7 +13,7 @@ from kenyon.nets.cuda import heads, rows, units
 from kenyon.nets.dropout import DropoutSite
 from kenyon.random import Noise
 from kenyon.train.adam import Adam
-from kenyon.train.measuring import weigh
+from kenyon.train.measuring import add_importance
 from kenyon.train.sgd import Sgd
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
@@ -85,7 +85,8 @@ def test_importance_of_a_batch(kinds: str, importance: GradientImportance, monke
         monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
         estimate = random(R, size, seed=7).abs().clone()
         for batch in range(3):
-            weigh(importance, estimate, random(R, P, seed=batch).clone(), random(R, P, seed=5), share, forces)
+            gradient, theta = random(R, P, seed=batch).clone(), random(R, P, seed=5)
+            add_importance(importance, estimate, gradient, theta, share, forces)
         ends.append(estimate)
     torch.testing.assert_close(*ends, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(ends[0][1], random(R, size, seed=7).abs()[1])

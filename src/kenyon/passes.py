@@ -86,22 +86,22 @@ def sgd(
     )  # fmt: skip
 
 
-def weigh(
+def add_importance(
     estimate: Tensor,
     gradient: Tensor,
     theta: Tensor,
     share: Tensor,
-    factor: float,
     pulls: list[tuple[Tensor, Tensor, Tensor]],
     decay: tuple[Tensor, Tensor] | None,
     *,
+    factor: float,
     square: bool,
 ) -> None:
     """Add to an importance (R, Pp) factor * share (R,) times the square, or the absolute value, of the gradient with
     its forces, which are as in `adam`.
     """
     (R, size), P = estimate.shape, theta.shape[1]
-    _weigh[(-(-size // BLOCK) * R,)](
+    _add_importance[(-(-size // BLOCK) * R,)](
         estimate, gradient, theta, share, size, P, R, *_forces(theta, pulls, decay),
         factor, len(pulls), decay is not None, square, BLOCK, num_warps=4,
     )  # fmt: skip
@@ -130,6 +130,14 @@ def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOC
         x = tl.load(rows + run * stride + at, mask=at < end, other=0.0)
         total += x * x
     tl.store(partial + (run * tl.num_programs(0) + group) * tl.num_programs(1) + share, tl.sum(total))
+
+
+@jit
+def _here(R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
+    """The run of this program, and its places in the run's row. All runs at one place come before any at the next:
+    what they share, the groups, then comes from memory once.
+    """
+    return (tl.program_id(0) % R).to(tl.int64), tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
 
 
 @jit
@@ -168,9 +176,7 @@ def _sgd(
     rates: tensor, groups: tensor, G: tensor,
     momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    # All runs at one place before any at the next: what they share, the groups, then comes from memory once.
-    run = (tl.program_id(0) % R).to(tl.int64)
-    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
+    run, at = _here(R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
     g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
@@ -183,15 +189,14 @@ def _sgd(
 
 
 @jit
-def _weigh(
+def _add_importance(
     estimate: tensor, gradient: tensor, theta: tensor, share: tensor, size: tensor, P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     factor: tensor, PULLS: constexpr, DECAY: constexpr, SQUARE: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    run = (tl.program_id(0) % R).to(tl.int64)
-    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
+    run, at = _here(R, BLOCK)
     mask, to = at < size, run * P + at
     g = tl.load(gradient + to, mask=mask)
     if PULLS >= 1 or DECAY:
@@ -212,9 +217,7 @@ def _adam(
     beta1: tensor, beta2: tensor, epsilon: tensor,
     PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    # All runs at one place before any at the next: what they share, the groups, then comes from memory once.
-    run = (tl.program_id(0) % R).to(tl.int64)
-    at = tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
+    run, at = _here(R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
     g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)

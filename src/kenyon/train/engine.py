@@ -232,13 +232,19 @@ class Engine:
             seen=keep if learns and self.net.statistics else None,
         )
 
+    def tested_gradients(
+        self, theta: Tensor, loader: Loader, loss: RunLoss, *, dropout: bool = True, learns: bool = True
+    ) -> None:
+        """Of the network that is tested, whatever the stage computes beside it."""
+        self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=dropout, learns=learns)
+
     def plain_gradients(self, theta: Tensor) -> None:
         """Of the cross-entropy alone."""
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
 
-        self.gradients(theta, self.loader, loss, forward=Net.forward, own=False)
+        self.tested_gradients(theta, self.loader, loss)
 
     # ------------------------------------------------------------------ randomness
 

@@ -40,16 +40,8 @@ class Workplace(Protocol):
     gradient: Tensor  # (R, P)
     train_sizes: Tensor  # (R,)
 
-    def gradients(
-        self,
-        theta: Tensor,
-        loader: Loader,
-        loss: RunLoss,
-        *,
-        forward: Callable[..., Outputs],
-        own: bool,
-        dropout: bool = True,
-        learns: bool = True,
+    def tested_gradients(
+        self, theta: Tensor, loader: Loader, loss: RunLoss, *, dropout: bool, learns: bool
     ) -> None: ...
 
     def repeat(self, work: Callable[[], None], *which: Hashable) -> None: ...
@@ -97,12 +89,10 @@ class Measuring:
             self._several(importance, theta, loader, loss, forces)
 
         def one_batch() -> None:
-            # Of the network that is tested, whatever the stage computes beside it.
-            drop = importance.dropout
-            engine.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=drop, learns=False)
+            engine.tested_gradients(theta, loader, loss, dropout=importance.dropout, learns=False)
             share = loader.present() / engine.train_sizes  # a run out of batches adds nothing
             pushing = () if forces is None else forces(engine.gradient)
-            weigh(importance, self.estimate, engine.gradient, theta, share, pushing)
+            add_importance(importance, self.estimate, engine.gradient, theta, share, pushing)
             loader.step.add_(1)
 
         self.estimate.zero_()
@@ -135,7 +125,7 @@ class Measuring:
         loader.step.add_(count)
 
 
-def weigh(
+def add_importance(
     importance: GradientImportance,
     estimate: Tensor,
     gradient: Tensor,
@@ -148,8 +138,8 @@ def weigh(
     """
     ordered = sorted_forces(forces)
     if passes.available(theta) and ordered.fit:
-        found = (ordered.pulls, ordered.decay)
-        passes.weigh(estimate, gradient, theta, share, importance.numerator, *found, square=importance.square)
+        rows, factor, square = (estimate, gradient, theta), importance.numerator, importance.square
+        passes.add_importance(*rows, share, ordered.pulls, ordered.decay, factor=factor, square=square)
         return
     for force in forces:
         force.add_to(gradient, theta)
