@@ -13,21 +13,24 @@ import json
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kenyon.bench.subject import Subject
+from kenyon.bench.synthetic import synthetic
+from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import configure
 from kenyon.importance import GradientImportance
-from kenyon.streams import cub, tiny_imagenet
+from kenyon.streams import cub
 from kenyon.streams.pool import Ragged
-from kenyon.streams.source import ShuffledClasses, Source
+from kenyon.streams.source import Source
 from kenyon.streams.views import CentreCrop, Crop, ResizedCrop
 from kenyon.train import bilinear, choose_device
 
-SOME = 400  # pictures that are drawn; the others are these again
+SOME = 400  # photographs that are made; the others are these again
 LONGER = 340  # pixels of a photograph's longer side
 
 
@@ -36,33 +39,23 @@ def photographs() -> Source:
     each, size = 59, cub.SHORTER * LONGER
     count = each * cub.CLASSES
     pixels = torch.randint(0, 256, (SOME * size, 3), dtype=torch.uint8)
-    images = Ragged(
-        pixels, torch.arange(count) % SOME * size, torch.full((count,), cub.SHORTER), torch.full((count,), LONGER)
+    return replace(
+        synthetic(find_benchmark("cub-200"), 1, 1),
+        images=Ragged(
+            pixels,
+            torch.arange(count) % SOME * size,
+            torch.full((count,), cub.SHORTER),
+            torch.full((count,), LONGER),
+        ),
+        labels=torch.arange(cub.CLASSES).repeat_interleave(each),
+        test=torch.arange(each).repeat(cub.CLASSES) >= 47,
+        augmentation=ResizedCrop(cub.SIDE),
+        testing=CentreCrop(cub.SIDE),
     )
-    views = {"augmentation": ResizedCrop(cub.SIDE), "testing": CentreCrop(cub.SIDE)}
-    return source("cub-200", images, each, 47, cub.CLASSES, cub.TASKS, views)
 
 
 def small_pictures() -> Source:
-    each, classes, side = 550, tiny_imagenet.CLASSES, tiny_imagenet.SIDE
-    some = torch.randint(0, 256, (SOME, side, side, 3), dtype=torch.uint8)
-    images = some.repeat(each * classes // SOME, 1, 1, 1).permute(0, 3, 1, 2)
-    views = {"augmentation": Crop(padding=4, flip=True)}
-    return source("tiny-imagenet", images, each, 500, classes, tiny_imagenet.TASKS, views)
-
-
-def source(name: str, images: Any, each: int, train: int, classes: int, tasks: int, views: dict[str, Any]) -> Source:
-    return Source(
-        name=name,
-        images=images,
-        labels=torch.arange(classes).repeat_interleave(each),
-        test=torch.arange(each).repeat(classes) >= train,
-        class_names=tuple(map(str, range(classes))),
-        groups=ShuffledClasses(tasks),
-        mean=(0.5,) * 3,
-        std=(0.2,) * 3,
-        **views,
-    )
+    return replace(synthetic(find_benchmark("tiny-imagenet"), 500, 50), augmentation=Crop(padding=4, flip=True))
 
 
 SOURCES: dict[str, Callable[[], Source]] = {"cub-200": photographs, "tiny-imagenet": small_pictures}
@@ -82,6 +75,8 @@ def timed(work: Callable[[], object], device: torch.device, times: int) -> float
 
 def measured(what: str, sources: dict[str, Source], device: torch.device) -> dict[str, Any]:
     name, method, runs = what.split(":")
+    if name not in SOURCES:
+        raise SystemExit(f"There are no made-up images of {name}. Use {' or '.join(SOURCES)}.")
     if name not in sources:
         sources[name] = SOURCES[name]()
     subject = Subject(configure(name, method), sources[name], int(runs), device)
