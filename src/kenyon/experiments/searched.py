@@ -3,8 +3,8 @@
 The values chosen from them are in `hyperparameters`. Methods that the table does not have (active forgetting on a
 single learner, learners without it, RWalk, replay) have no grid here and take theirs from `--set`. CORe50 has one for
 the strengths of EWC and MAS alone and one for what CAF adds to them. Digits: ours, a decade or two around the chosen.
-Progress & Compress on R-CIFAR-100: ours, for importances that are summed; the table's 10000 to 100000 are for
-averaged ones.
+Progress & Compress on R-CIFAR-100: ours, around the chosen, for importances that are summed; the table's 10000 to
+100000 are for averaged ones.
 """
 
 from __future__ import annotations
