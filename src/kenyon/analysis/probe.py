@@ -14,7 +14,7 @@ from kenyon.streams import Stream
 from kenyon.threads import cpu_threads
 from kenyon.train import Fleet
 from kenyon.train.device import Lanes, Runs, on_device
-from kenyon.train.evaluate import CHUNK
+from kenyon.train.evaluate import chunk_of
 
 ROOM = 1 << 28  # numbers that the rows of one fleet may have together: 1 GiB
 WHOLE = 64  # samples that are computed together at least, where all rows are
@@ -75,14 +75,15 @@ class Probe:
         self, theta: Tensor, part: str, task: int, see: Callable[[Runs, slice, Tensor, Tensor | Pictures], None]
     ) -> None:
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
-        samples = self.fleet.samples(part, [task], multiple=min(CHUNK, -(-size // WHOLE) * WHOLE))
+        chunk = chunk_of(self.net.input_shape)
+        samples = self.fleet.samples(part, [task], multiple=min(chunk, -(-size // WHOLE) * WHOLE))
         asked = range(len(theta))
         if self.net.together and len(theta) < self.rows:  # always as many; what the others say is not used
             theta = torch.cat([theta, theta[:1].expand(self.rows - len(theta), -1)])
 
         def work(run: Runs) -> None:
-            for start in range(0, size, CHUNK):
-                stop = start + CHUNK if isinstance(run, slice) else min(start + CHUNK, size)
+            for start in range(0, size, chunk):
+                stop = start + chunk if isinstance(run, slice) else min(start + chunk, size)
                 index = samples.index[run, start:stop].contiguous()
                 see(run, slice(start, min(stop, size)), theta[run], self.fleet.images(run, index))
 

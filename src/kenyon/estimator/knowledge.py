@@ -20,9 +20,9 @@ from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.streams.task import Split, Stream
 from kenyon.train.device import Lanes, Runs, on_device
+from kenyon.train.evaluate import chunk_of
 from kenyon.train.fleet import Fleet
 
-CHUNK = 1024
 ROUND = 32  # samples: small networks see multiples of it, so that what one says does not depend on the others
 
 
@@ -91,7 +91,7 @@ class Knowledge:
         if "learners" in self.tensors and len(tasks) > 1:
             return [self.probabilities(inputs, [task])[0] for task in tasks]
         net, theta = self.net, self.rows(tasks[0])
-        M, N, execute = len(theta), len(inputs), net.execute
+        M, N, execute, chunk = len(theta), len(inputs), net.execute, chunk_of(net.input_shape)
         heads = torch.tensor([net.head_of(task) for task in tasks], device=net.device)
         none = torch.zeros(0, dtype=torch.long)
         empty = Split(inputs, none, none)
@@ -102,8 +102,8 @@ class Knowledge:
             fleet = Fleet([stream] * M, net.device, channels, frame=frame, by_reference=refer)
 
             def work(run: Runs) -> None:
-                for start in range(0, N, CHUNK):
-                    there = min(CHUNK, N - start)
+                for start in range(0, N, chunk):
+                    there = min(chunk, N - start)
                     size = -(-there // ROUND) * ROUND if net.small else there
                     index = torch.arange(start, start + size, device=net.device).clamp(max=N - 1)
                     places = index.expand(M, -1).contiguous() if isinstance(run, slice) else index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -13,7 +14,17 @@ from kenyon.nets import Net, Outputs
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Fleet
 
-CHUNK = 1024
+CHUNK = 1024  # samples that are tested at once
+VALUES = 1024 * 3 * 64 * 64  # of their images: with more, a GPU is no faster, and their maps fill its memory
+LEAST = 128  # samples
+
+
+def chunk_of(shape: Sequence[int]) -> int:
+    """How many samples of a shape are tested at once: the same wherever they are, so that sums have equal terms."""
+    size = CHUNK
+    while size > LEAST and size * prod(shape) > VALUES:
+        size //= 2
+    return size
 
 
 @dataclass(frozen=True)
@@ -36,9 +47,9 @@ def evaluate(
 ) -> Evaluation:
     """All tasks of the streams, also those not learned yet, or some. Runs left out have no numbers (NaN)."""
     tested = range(fleet.tasks) if tasks is None else tasks
-    R, T, K = len(fleet), len(tested), net.learners
+    R, T, K, chunk = len(fleet), len(tested), net.learners, chunk_of(net.input_shape)
     # In whole chunks: all runs at once, sums have as many terms whatever the largest has to be tested on.
-    samples = fleet.samples("test", tested, multiple=CHUNK)
+    samples = fleet.samples("test", tested, multiple=chunk)
     heads = net.heads_of(tested)
     which = torch.arange(T, device=fleet.device)
     # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
@@ -48,8 +59,8 @@ def evaluate(
         sums = torch.zeros(found[run].shape, device=fleet.device)
         count = torch.zeros(found[run].shape[:-1], device=fleet.device)
         width = samples.index.shape[1] if isinstance(run, slice) else int(samples.sizes[run])
-        for start in range(0, width, CHUNK):
-            some = slice(start, min(start + CHUNK, width))
+        for start in range(0, width, chunk):
+            some = slice(start, min(start + chunk, width))
             index, labels, member = (x[run, some] for x in (samples.index, samples.labels, samples.member))
             there = torch.arange(start, start + labels.shape[-1], device=fleet.device) < samples.sizes[run].unsqueeze(
                 -1

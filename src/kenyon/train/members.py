@@ -15,7 +15,7 @@ from kenyon.nets import Net
 from kenyon.random import Purpose, key
 from kenyon.streams.task import Stream
 from kenyon.train.device import Lanes, Runs
-from kenyon.train.evaluate import CHUNK, Evaluation
+from kenyon.train.evaluate import Evaluation, chunk_of
 from kenyon.train.fleet import Fleet
 
 
@@ -39,16 +39,16 @@ def evaluate_members(
     net: Net, theta: torch.Tensor, fleet: Fleet, lanes: Lanes, rows: Sequence[int], members: int
 ) -> Evaluation:
     """Test runs (R,) of M rows each by the mean of their members' probabilities, and each member alone."""
-    T, M, C = fleet.tasks, members, max(net.class_counts)
-    samples = fleet.samples("test", range(T), multiple=CHUNK)
+    T, M, C, chunk = fleet.tasks, members, max(net.class_counts), chunk_of(net.input_shape)
+    samples = fleet.samples("test", range(T), multiple=chunk)
     width = samples.index.shape[1]
     heads, which = net.heads_of(range(T)), torch.arange(T, device=fleet.device)
     said = torch.zeros(len(fleet), width, C, device=fleet.device)  # probabilities
 
     def work(row: Runs) -> None:
         last = width if isinstance(row, slice) else int(samples.sizes[row])
-        for start in range(0, last, CHUNK):
-            some = slice(start, min(start + CHUNK, last))
+        for start in range(0, last, chunk):
+            some = slice(start, min(start + chunk, last))
             index, member = samples.index[row, some], samples.member[row, some]
             images = fleet.images(row, index.contiguous())
             out = net.forward(theta[row], images, heads, None if net.shared else member)
@@ -60,13 +60,13 @@ def evaluate_members(
         first = run * M  # all rows of a run are tested on the same samples
         sums = torch.zeros(T, 3 + M, device=fleet.device)
         count = torch.zeros(T, 1, device=fleet.device)
-        for start in range(0, width, CHUNK):
-            some = slice(start, start + CHUNK)
-            labels, place = samples.labels[first, some], torch.arange(start, start + CHUNK, device=fleet.device)
+        for start in range(0, width, chunk):
+            some = slice(start, start + chunk)
+            labels, place = samples.labels[first, some], torch.arange(start, start + chunk, device=fleet.device)
             of_task = (samples.member[first, some].unsqueeze(1) == which) & (place < samples.sizes[first]).unsqueeze(
                 1
             )
-            p = said[first : first + M, some]  # (M, CHUNK, C)
+            p = said[first : first + M, some]  # (M, chunk, C)
             right = (p.mean(0).argmax(-1) == labels).unsqueeze(1)
             alone = (p.argmax(-1) == labels).T
             sums += of_task.float().T @ torch.cat([right, alone, torch.stack(sample_diversity(p), dim=-1)], dim=-1)
