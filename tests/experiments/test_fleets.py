@@ -14,14 +14,14 @@ from safetensors import safe_open
 
 import kenyon
 from kenyon.errors import DeviceMemoryError, ResultsError
-from kenyon.experiments import training
+from kenyon.experiments import fleets, training
 from kenyon.experiments.config import configure
 from kenyon.experiments.fleets import pieces
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import Crew
 from kenyon.train import Interrupted, Trainer
-from kenyon.train.device import out_of_memory
+from kenyon.train.device import out_of_memory, taken_by_others
 from kenyon.train.state import load_state, save_state
 from tests.experiments.small import Counter, all_numbers, digits, stop_after, weights
 
@@ -318,6 +318,23 @@ def test_a_single_run_that_does_not_fit_is_told(tmp_path: Path, monkeypatch: pyt
     assert "learners" not in str(told.value)
     assert counter.splits == [(4, 2), (2, 1)]
     assert (tmp_path / "digits/ewc/lambda_sp=1/result.json").exists()
+
+
+def test_a_device_that_others_fill_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "taken_by_others", lambda device: "other programs hold 7 of its 8 GB")
+    full_device(monkeypatch, 0, (0, 1))
+    with pytest.raises(DeviceMemoryError, match="memory of cpu: other programs hold 7 of its 8 GB"):
+        digits(tmp_path, ["ewc"], **GRID)
+
+
+@pytest.mark.parametrize(("free", "own", "told"), [(10, 20, "70 of its 100 GB"), (10, 82, ""), (100, 0, "")])
+def test_what_others_hold_is_what_is_neither_free_nor_ours(
+    free: int, own: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * 10**9, 100 * 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: own * 10**9)
+    assert taken_by_others(torch.device("cuda")) == (f"other programs hold {told}" if told else "")
+    assert taken_by_others(torch.device("cpu")) == ""
 
 
 def test_other_errors_are_not_taken_for_a_full_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from kenyon.clock import Stopwatch
 from kenyon.experiments.grid import AnyCell, C, CellOf
 from kenyon.experiments.states import State, claims, put_aside, state_path, usable
 from kenyon.experiments.training import CrewOf
-from kenyon.train.device import NoRoom, out_of_memory
+from kenyon.train.device import NoRoom, out_of_memory, taken_by_others
 from kenyon.train.state import StateError
 
 MOST = 128  # runs together unless told otherwise: beyond it a device is busy anyway, and results only come later
@@ -44,7 +44,7 @@ class Room:
         self.most, self.device = most, device
         self.without: list[AnyCell] = []  # runs that do not fit, not even alone
         self.reason = ""  # why the first of them does not
-        self.short = ""  # how much memory the last that did not fit would need, where that is known
+        self.short = ""  # what the last that did not fit lacked, where that is known
 
     def train(
         self,
@@ -99,7 +99,7 @@ class Room:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            fits, self.short = False, error.short if isinstance(error, NoRoom) else ""
+            fits, self.short = False, error.short if isinstance(error, NoRoom) else taken_by_others(self.device)
         # Here, where the error with its frames is gone: a trainer refers to itself through its captured work, and
         # would stay in the device's memory until Python happens to look for such circles. Looking takes a tenth of a
         # second or more: too long only for what was small and quick.

@@ -22,6 +22,8 @@ FULL = (
     "multiplication overflow",
 )
 
+MUCH = 0.1  # of a GPU's memory, held by others: worth a word
+
 
 def choose_device(name: str = "auto") -> torch.device:
     """auto, cpu or cuda as a device; an error where it is not there."""
@@ -79,6 +81,20 @@ def out_of_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def taken_by_others(device: torch.device) -> str:
+    """How much of a GPU's memory other programs hold, in words; nothing where it is little."""
+    if device.type != "cuda":
+        return ""
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+    except RuntimeError:  # a device that is beyond answering
+        return ""
+    others = total - free - torch.cuda.memory_reserved(device)
+    if others < MUCH * total:  # this program's own code is among it
+        return ""
+    return f"other programs hold {others / 1e9:,.0f} of its {total / 1e9:,.0f} GB"
 
 
 @contextmanager
