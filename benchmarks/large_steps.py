@@ -1,4 +1,4 @@
-"""Milliseconds of a training step, and seconds of an importance pass and of testing, on large images.
+"""Milliseconds of a training step, seconds of an importance pass and of testing, and memory, on large images.
 
     python benchmarks/large_steps.py tiny-imagenet:ewc:5 cub-200:caf-ewc:5 --out large-steps.json
 
@@ -9,6 +9,7 @@ shows them. A fleet stands at its second task. --plain-crops cuts random windows
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import platform
 import time
@@ -79,6 +80,10 @@ def measured(what: str, sources: dict[str, Source], device: torch.device) -> dic
         raise SystemExit(f"There are no made-up images of {name}. Use {' or '.join(SOURCES)}.")
     if name not in sources:
         sources[name] = SOURCES[name]()
+    if device.type == "cuda":
+        gc.collect()  # a trainer refers to itself through its captured work
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     subject = Subject(configure(name, method), sources[name], int(runs), device)
     subject.begin(1)
     row: dict[str, Any] = {"benchmark": name, "method": method, "runs": int(runs), "steps": subject.steps}
@@ -86,6 +91,9 @@ def measured(what: str, sources: dict[str, Source], device: torch.device) -> dic
     if isinstance(subject.trainer.method.importance, GradientImportance):
         row["importance_s"] = timed(subject.importance_pass, device, 1)
     row["evaluation_s"] = timed(subject.evaluation, device, 1)
+    if device.type == "cuda":
+        used, kept = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        row |= {"used_gb": used / 1e9, "kept_gb": kept / 1e9}  # the most at a time; taken from the card
     return row
 
 
