@@ -80,24 +80,16 @@ def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
                 yield cell
 
 
+# In the order of what matters most.
+METHODS = (
+    "ewc caf-ewc mas caf-mas finetune pnc ewc-af2 mas-af2 si agscl rwalk er mcl-ewc mcl-mas cpr-ewc cpr-mas ewc-af1 "
+    "mas-af1 discrete icl-ewc icl-mas"
+)
+BENCHMARKS = ("r-cifar-10-100", "cub-200", "tiny-imagenet", "omniglot", "r-cifar-100", "s-cifar-100")
 WANTED = (
-    *cells("omniglot", "caf-ewc ewc"),
-    *cells("cub-200", "ewc caf-ewc", 5),
-    *in_turns(
-        cells("r-cifar-10-100", "agscl pnc er caf-ewc/learners=4,6 finetune ewc-af1 mas-af1 rwalk discrete"),
-        cells("cub-200", "mas caf-mas finetune si mcl-ewc mcl-mas agscl er cpr-ewc cpr-mas"),
-        cells("tiny-imagenet", "ewc mas finetune caf-mas si mcl-ewc mcl-mas"),
-        cells("omniglot", "finetune mas caf-mas si"),
-    ),
-    *in_turns(
-        cells("r-cifar-10-100", "ewc-af2 mas-af2 icl-ewc icl-mas"),
-        cells("cub-200", "pnc ewc-af1 mas-af1 rwalk discrete icl-ewc ewc-af2 mas-af2"),
-        cells("tiny-imagenet", "er agscl cpr-ewc ewc-af1 mas-af1 cpr-mas pnc rwalk discrete icl-ewc ewc-af2 mas-af2"),
-        cells("omniglot", "er cpr-ewc agscl mcl-ewc mcl-mas ewc-af1 mas-af1 cpr-mas pnc discrete icl-ewc"),
-        cells("r-cifar-100", "rwalk icl-mas"),
-        cells("s-cifar-100", "rwalk icl-mas"),
-    ),
-)  # fmt: skip
+    *in_turns(*(cells(benchmark, METHODS) for benchmark in BENCHMARKS)),
+    *cells("r-cifar-10-100", "caf-ewc/learners=4,6"),
+)
 
 
 def missing(have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",)) -> list[Cell]:
