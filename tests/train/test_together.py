@@ -31,8 +31,7 @@ PADDED, FRAMED = (3, 8, 8), (1, 12, 12)
 @pytest.fixture(autouse=True)
 def few_are_tested_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulated GPU computes chunks of a thousand in full, whatever is in them."""
-    for module in ("evaluate", "members"):
-        monkeypatch.setattr(f"kenyon.train.{module}.CHUNK", 16)
+    monkeypatch.setattr("kenyon.train.evaluate.CHUNK", 16)
 
 
 def backbone(shape: tuple[int, int, int]) -> nn.Sequential:
