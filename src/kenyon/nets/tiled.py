@@ -19,7 +19,8 @@ from kenyon.errors import ConfigError
 from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.interface import Build, Pictures
 from kenyon.nets.cuda.plan import Convolution
-from kenyon.nets.cuda.stack import ConvolutionStack, Convolve, Stage, choose_stages
+from kenyon.nets.cuda.stack import ConvolutionStack, Convolve
+from kenyon.nets.cuda.stages import Stage, choose_stages
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.frame import Frame, frame_of

@@ -5,63 +5,39 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
 from kenyon.nets.cuda.interface import Build, Kernel, Pictures, Source, Target
-from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
-from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
+from kenyon.nets.cuda.packing import Packing
+from kenyon.nets.cuda.plan import DenseTiling, Tiling
 from kenyon.nets.cuda.rows import Totals, taken
-from kenyon.nets.dropout import DropoutSite
+from kenyon.nets.cuda.stages import Stage
 from kenyon.steady import USUAL_RUNS, is_steady
 
 ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
 RELU, RELU_POOL, AS_IS, MASKED, BIAS, BIAS_POOL = range(6)  # RESULT of `convolve`
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A convolution with how it is computed."""
-
-    layer: Convolution
-    site: DropoutSite | None
-    tiling: Tiling | DenseTiling
-    backward: Tiling | DenseTiling | None  # None: nobody needs the gradient of the images
-    sharing: Sharing
-
-
-def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], teams: bool) -> list[Stage] | None:
-    """None where one of the layers does not fit the kernels. `teams`: the device has products of four warps."""
-    stages = []
-    for layer, site in layers:
-        shape = Shape.forward(layer)
-        tiling = choose_tiling(shape, teams, layer.rows)
-        sharing = choose_sharing(shape, layer.pooled, layer.rows)
-        backward = None if layer.first else choose_tiling(Shape.backward(layer), teams)
-        if tiling is None or sharing is None or (backward is None and not layer.first):
-            return None
-        stages.append(Stage(layer, site, tiling, backward, sharing))
-    return stages
-
-
 class ConvolutionStack:
-    """Kernels, maps and work space for the convolutions of R runs."""
+    """Kernels, maps and work space for the convolutions of R runs.
 
-    def __init__(self, stages: Sequence[Stage], device: torch.device, build: Build) -> None:
-        self.stages, self.device = stages, device
+    `apart`: the learners of a run, where each is computed as a run of its own. Its weights are one part of so many of
+    every segment; below, such a learner is called a run, with R of all of them.
+    """
+
+    def __init__(self, stages: Sequence[Stage], device: torch.device, build: Build, apart: int = 1) -> None:
+        self.stages, self.device, self.apart = stages, device, apart
         self.processors = (
             torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
         )
-        # Parameters of the stack lie at the beginning of a run's row, layer by layer.
-        self.size = max(s.layer.bias + s.layer.learners * s.layer.outputs for s in stages)
         self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._build(build)
-        self._lay_out()
+        self.packing = Packing(stages, apart, device)
         self._totals: dict[tuple[int, int, int], Totals] = {}
 
     def _build(self, build: Build) -> None:
@@ -91,35 +67,18 @@ class ConvolutionStack:
         both = 2 * len(self.stages)
         self.forwards, self.weighs, self.backwards = kernels[0:both:2], kernels[1:both:2], [None, *kernels[both:]]
 
-    def _lay_out(self) -> None:
-        """Where weights of all kernels lie in one packed row, and gradients of all weights in one row of totals."""
-        maps, self.places = [], []
-        place = 0
-        for s in self.stages:
-            forward = forward_map(s.layer, s.tiling)
-            backward = np.empty(0, np.int64) if s.backward is None else backward_map(s.layer, s.backward)
-            self.places.append((place, place + len(forward)))
-            maps += [forward, backward]
-            place += len(forward) + len(backward)
-        self.packing = torch.from_numpy(np.concatenate(maps)).to(torch.int32).to(self.device)
-        gradients = np.empty(self.size, np.int64)
-        column = 0
-        for s in self.stages:
-            layer, biases = s.layer, s.layer.learners * s.layer.outputs
-            gradients[layer.weight : layer.weight + layer.weight_count] = column + gradient_map(layer, s.sharing)
-            column += s.sharing.record
-            gradients[layer.bias : layer.bias + biases] = column + np.arange(biases)
-            column += layer.channels_out
-        self.unpacking = torch.from_numpy(gradients).to(torch.int32).to(self.device)
-
     # ------------------------------------------------------------------ forwards
 
     def forward(self, theta: Tensor, pictures: Pictures, noise: tuple[Tensor, Tensor] | None) -> list[Tensor]:
-        """theta (R, P) -> weights packed for the kernels, then for each layer its output (R, B, H, W, C) bfloat16
-        and, behind pooling, its code. `noise`: the two keys (R,) of this pass's dropout.
+        """Rows (R, P), or fewer where learners are apart, -> weights packed for the kernels, then for each layer its
+        output (R, B, H, W, C) bfloat16 and, behind pooling, its code. `noise`: the two keys (R,) of this pass's
+        dropout.
         """
         R, B = pictures.index.shape
-        packed = taken(theta, self.packing, torch.bfloat16)
+        packed, biases = (
+            taken(theta, places, dtype)
+            for places, dtype in ((self.packing.weights, torch.bfloat16), (self.packing.biases, torch.float32))
+        )
         saved = [packed]
         source = self._images(pictures)
         first_byte = 0
@@ -138,20 +97,27 @@ class ConvolutionStack:
                     target.threshold, target.scale = s.site.threshold, s.site.scale
                     target.first_byte = first_byte
                 first_byte += B * int(np.prod(s.site.shape))
-            weights = packed.data_ptr() + 2 * self.places[number][0]
-            biases = theta.data_ptr() + 4 * s.layer.bias
-            self._convolve(self.forwards[number], s.tiling, source, weights, biases, theta.stride(0), target, B, R)
+            weights = packed.data_ptr() + 2 * self.packing.forwards[number]
+            bias = biases.data_ptr() + 4 * self.packing.first_biases[number]
+            self._convolve(self.forwards[number], s.tiling, source, weights, bias, target, B, R)
             source = Source(data=out.data_ptr())
         return saved
 
     def maps(self, theta: Tensor, pictures: Pictures) -> list[Tensor]:
         """The output of every layer without dropout."""
-        return self._sorted(self.forward(theta, pictures, None))[1]
+        return self._sorted(self.forward(theta, self.shown(pictures), None))[1]
+
+    def shown(self, pictures: Pictures) -> Pictures:
+        """What every run sees: learners of one run the same."""
+        if self.apart == 1:
+            return pictures
+        addresses, index = (x.repeat_interleave(self.apart, 0) for x in (pictures.addresses, pictures.index))
+        return replace(pictures, addresses=addresses, index=index)
 
     # ------------------------------------------------------------------ backwards
 
     def backward(self, saved: Sequence[Tensor], pictures: Pictures, gradient: Tensor, dropped: bool) -> Tensor:
-        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (R, size) float32."""
+        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (rows, P') float32."""
         R, B = pictures.index.shape
         packed, outputs, codes = self._sorted(saved)
         totals = self._totals_of(B, R)
@@ -174,15 +140,15 @@ class ConvolutionStack:
                 before = outputs[number - 1]
                 found = torch.empty_like(before)
                 target = Target(data=found.data_ptr(), mask=before.data_ptr())
-                weights = packed.data_ptr() + 2 * self.places[number][1]
+                weights = packed.data_ptr() + 2 * self.packing.backwards[number]
                 kernel = self.backwards[number]
                 assert kernel is not None
-                self._convolve(kernel, s.backward, source, weights, 0, 0, target, B, R)
+                self._convolve(kernel, s.backward, source, weights, 0, target, B, R)
                 gradient = found
                 kept.append(found)
         if self.beside is not None:
             torch.cuda.current_stream().wait_stream(self.beside)
-        return taken(sums, self.unpacking, torch.float32)
+        return taken(sums.view(R // self.apart, -1), self.packing.gradients, torch.float32)
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
@@ -205,7 +171,7 @@ class ConvolutionStack:
 
     def _totals_of(self, batch: int, runs: int) -> Totals:
         """The sums that `weigh` leaves for each layer: weights, then bias."""
-        shared_by = USUAL_RUNS if is_steady() else runs
+        shared_by = USUAL_RUNS * self.apart if is_steady() else runs
         if (batch, runs, shared_by) not in self._totals:
             shapes = []
             for s in self.stages:
@@ -233,7 +199,6 @@ class ConvolutionStack:
         source: Source,
         weights: int,
         biases: int,
-        bias_stride: int,
         target: Target,
         batch: int,
         runs: int,
@@ -241,9 +206,9 @@ class ConvolutionStack:
         arguments = (
             source,
             ctypes.c_void_p(weights),
-            ctypes.c_longlong(len(self.packing)),
+            ctypes.c_longlong(self.packing.weight_count),
             ctypes.c_void_p(biases),
-            ctypes.c_longlong(bias_stride),
+            ctypes.c_longlong(self.packing.bias_count),
             target,
             ctypes.c_int(batch),
         )
@@ -266,7 +231,7 @@ class ConvolutionStack:
 
 
 class Convolve(torch.autograd.Function):
-    """The stack as a function of its parameters: each (R, K, ...), views of the beginning of rows (R, P)."""
+    """The stack as a function of its parameters: each (rows, K, ...), views of the beginning of rows (rows, P)."""
 
     @staticmethod
     def forward(
@@ -277,6 +242,7 @@ class Convolve(torch.autograd.Function):
         noise: tuple[Tensor, Tensor] | None,
         *parameters: Tensor,
     ) -> Tensor:
+        pictures = stack.shown(pictures)
         saved = stack.forward(theta, pictures, noise)
         ctx.save_for_backward(*saved)
         ctx.rest = stack, pictures, noise is not None, [p.shape for p in parameters]
