@@ -98,14 +98,38 @@ def test_all_runs_at_once_equal_one_after_another(
     [
         (3, 6, [6, 4], False),
         (2, 9, [5, 3], True),
+        (2, 28, [4, 3], False),
         pytest.param(1, 16, [4, 6], False, marks=pytest.mark.torture),
     ],
 )
 def test_without_padding_in_a_frame(learners: int, width: int, counts: list[int], joint: bool) -> None:
     """Drawings of one colour; with several learners there are convolutions without ReLU, with one no dense layer."""
     net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, counts)
-    assert net.execute.frame is not None and net.execute.frame.side == 32
+    assert isinstance(net.execute, Tiled) and net.execute.frame is not None and net.execute.frame.side == 32
+    assert net.execute.apart == (learners if width == 28 else 1)
     check_against_one_after_another(net, (1, 28, 28), joint)
+
+
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+def test_learners_apart_do_not_feel_other_runs() -> None:
+    """To the last bit, where numbers are to be steady: as many blocks of threads share a run's sums."""
+    net = tiled_net(omniglot_cnn(28, 2), (1, 28, 28), 2, [4, 3])
+    g = torch.Generator().manual_seed(2)
+    theta, heads = net.initial([0, 1]), torch.tensor([0])
+    pool = torch.randint(0, 256, (5, 32, 32, 4), generator=g, dtype=torch.uint8)
+    index = torch.randint(0, 5, (2, 2), generator=g)
+
+    def gradient(runs: slice) -> Tensor:
+        rows, places = theta[runs].clone().requires_grad_(), index[runs].contiguous()
+        pictures = Pictures(torch.tensor([pool.data_ptr()] * len(rows)), places, GAIN[:1], SHIFT[:1])
+        return torch.autograd.grad(_loss(net.forward(rows, pictures, heads).logits), rows)[0]
+
+    torch.use_deterministic_algorithms(True)
+    try:
+        both = gradient(slice(2))
+        assert torch.equal(gradient(slice(1)), both[:1]) and torch.equal(gradient(slice(1, 2)), both[1:])
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_kernels_that_do_not_compile_say_what_to_do() -> None:

@@ -2,8 +2,8 @@
 
 It serves backbones of 3x3 convolutions, each perhaps with ReLU, 2x2 pooling and dropout, followed by dense layers or
 by none, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout and keep no more
-than the backward pass needs. They know convolutions with padding; those without go through a larger `frame`.
-Everything else goes through `execution`.
+than the backward pass needs. They know convolutions with padding; those without go through a larger `frame`. Wide
+learners are computed as runs of their own. Everything else goes through `execution`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.interface import Build, Pictures
 from kenyon.nets.cuda.plan import Convolution
 from kenyon.nets.cuda.stack import ConvolutionStack, Convolve
-from kenyon.nets.cuda.stages import Stage, choose_stages
+from kenyon.nets.cuda.stages import Stage, choose_stages, products
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.frame import Frame, frame_of
@@ -28,6 +28,8 @@ from kenyon.nets.layout import Layout
 from kenyon.nets.products import dense_layer
 from kenyon.nets.steps import Sequential, Step, halves, known_layers
 from kenyon.random import Noise
+
+WIDE = 20  # channels of a learner, at least
 
 
 def tiled(
@@ -52,9 +54,26 @@ def tiled(
 def plan_stages(
     steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int, teams: bool = True
 ) -> list[Stage] | None:
-    """How the convolutions at the beginning of a backbone are computed; None if the kernels cannot. `teams`: the
-    device has products of four warps.
+    """How the convolutions at the beginning of a backbone are computed, with all learners or with one of them; None
+    if the kernels cannot. `teams`: the device has products of four warps.
     """
+    joint = _stages(steps, shape, layout, learners, teams)
+    if learners == 1 or joint is None or not _wide(joint):
+        return joint
+    apart = _stages(steps, shape, layout, 1, teams)
+    return joint if apart is None or learners * products(apart) > products(joint) else apart
+
+
+def _wide(stages: Sequence[Stage]) -> bool:
+    """Whether it may pay to compute learners as if they were runs: then none fetches what is for others, but each is
+    padded for itself. Dropout is drawn for all learners of a run together.
+    """
+    return all(s.site is None and (s.layer.first or s.layer.inputs >= WIDE) for s in stages)
+
+
+def _stages(
+    steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int, teams: bool
+) -> list[Stage] | None:
     frame = plan_frame(steps, shape)
     if frame is None or shape[0] not in (1, 3):
         return None
@@ -141,6 +160,7 @@ class Tiled(Sequential):
     ) -> None:
         super().__init__(backbone, shape, learners, folds=True)
         self.stages, self.device, self.build = stages, device, build
+        self.apart = learners // stages[0].layer.learners  # learners of a run that are computed as runs
         self.convolutional = self.steps[: len(stages)]
         self.frame = plan_frame(self.steps, shape)
         self.dense = _dense_layers(self.steps[len(stages) + 1 :]) or []
@@ -167,7 +187,7 @@ class Tiled(Sequential):
         """What every convolution gives to the layer behind it, without dropout and without gradients: (R, B, H, W,
         padded(K*C)) bfloat16. Rows (R, ...) that begin with the backbone's weights are enough.
         """
-        assert self.frame is not None
+        assert self.frame is not None and self.apart == 1
         found = []
         for step, out, (first, size) in zip(
             self.convolutional, self._compiled().maps(theta, images), self.frame.rows, strict=True
@@ -179,7 +199,7 @@ class Tiled(Sequential):
     def _compiled(self) -> ConvolutionStack:
         if self._stack is None:
             try:
-                self._stack = ConvolutionStack(self.stages, self.device, self.build)
+                self._stack = ConvolutionStack(self.stages, self.device, self.build, self.apart)
             except compiler.CompileError as error:
                 first = next(iter(str(error).splitlines()), "no reason given")
                 raise ConfigError(
@@ -189,12 +209,14 @@ class Tiled(Sequential):
         return self._stack
 
     def _flattened(self, maps: Tensor) -> Tensor:
-        """(R, B, H, W, padded(K*C)) -> (R, K, B, C*H*W), each learner's features in PyTorch's own order."""
-        channels = self.stages[-1].layer.outputs
-        real = self.learners * channels
+        """(R, B, H, W, padded(K*C)), or learners apart, -> (R, K, B, C*H*W), each learner's features in PyTorch's own
+        order.
+        """
+        channels, together = self.stages[-1].layer.outputs, self.learners // self.apart
+        real = together * channels
         assert self.frame is not None
         before, behind = self.frame.first, maps.shape[2] - self.frame.first - self.frame.size
         if before or behind:
             maps = F.pad(maps, (0, real - maps.shape[-1], *(-before, -behind) * 2))  # cut out what is right
-        each = maps[..., :real].unflatten(-1, (self.learners, channels))
-        return each.permute(0, 4, 1, 5, 2, 3).flatten(3)
+        each = maps[..., :real].unflatten(-1, (together, channels)).unflatten(0, (-1, self.apart))
+        return each.permute(0, 1, 5, 2, 6, 3, 4).flatten(1, 2).flatten(3)
