@@ -1,9 +1,10 @@
-"""Milliseconds of a training step, seconds of an importance pass and of testing, and memory, on large images.
+"""Milliseconds of a training step, seconds of an importance pass and of testing, and memory, beyond CIFAR.
 
     python benchmarks/large_steps.py tiny-imagenet:ewc:5 cub-200:caf-ewc:5 --out large-steps.json
 
 Each argument is benchmark:method:runs. Images are made up, in the sizes of the benchmark, and shown in training as it
-shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel.
+shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel;
+--together computes wide learners of one run together, not as runs of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import gc
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +27,7 @@ from kenyon.bench.synthetic import synthetic
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import configure
 from kenyon.importance import GradientImportance
+from kenyon.nets import tiled
 from kenyon.streams import cub
 from kenyon.streams.pool import Ragged
 from kenyon.streams.source import Source
@@ -59,7 +62,16 @@ def small_pictures() -> Source:
     return replace(synthetic(find_benchmark("tiny-imagenet"), 500, 50), augmentation=Crop(padding=4, flip=True))
 
 
-SOURCES: dict[str, Callable[[], Source]] = {"cub-200": photographs, "tiny-imagenet": small_pictures}
+def drawings() -> Source:
+    """320 of each character to learn from, as there are, but fewer to be tested on."""
+    return synthetic(find_benchmark("omniglot"), 320, 10)
+
+
+SOURCES: dict[str, Callable[[], Source]] = {
+    "cub-200": photographs,
+    "tiny-imagenet": small_pictures,
+    "omniglot": drawings,
+}
 
 
 def timed(work: Callable[[], object], device: torch.device, times: int) -> float:
@@ -101,16 +113,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time of a step on large images.")
     parser.add_argument("what", nargs="+")
     parser.add_argument("--plain-crops", action="store_true")
+    parser.add_argument("--together", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     device = choose_device(args.device)
     if args.plain_crops:
         bilinear.available = lambda pixels: False
+    if args.together:
+        tiled.WIDE = sys.maxsize
     sources: dict[str, Source] = {}
     rows = []
     for what in args.what:
-        rows.append(measured(what, sources, device) | {"plain_crops": args.plain_crops})
+        rows.append(measured(what, sources, device) | {"plain_crops": args.plain_crops, "together": args.together})
         print(rows[-1], flush=True)
     if args.out is not None:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
