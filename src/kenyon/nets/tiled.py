@@ -20,7 +20,7 @@ from kenyon.nets.cuda import compiler
 from kenyon.nets.cuda.interface import Build, Pictures
 from kenyon.nets.cuda.plan import Convolution
 from kenyon.nets.cuda.stack import ConvolutionStack, Convolve
-from kenyon.nets.cuda.stages import Stage, choose_stages, products
+from kenyon.nets.cuda.stages import Stage, choose_stages, multiplications
 from kenyon.nets.cuda.units import relu_dropout
 from kenyon.nets.dropout import DropoutSite
 from kenyon.nets.frame import Frame, frame_of
@@ -61,7 +61,7 @@ def plan_stages(
     if learners == 1 or joint is None or not _wide(joint):
         return joint
     apart = _stages(steps, shape, layout, 1, teams)
-    return joint if apart is None or learners * products(apart) > products(joint) else apart
+    return joint if apart is None or learners * multiplications(apart) > multiplications(joint) else apart
 
 
 def _wide(stages: Sequence[Stage]) -> bool:

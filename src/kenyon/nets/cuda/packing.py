@@ -20,7 +20,7 @@ class Packing:
 
     def __init__(self, stages: Sequence[Stage], apart: int, device: torch.device) -> None:
         # Parameters of the convolutions lie at the beginning of a row, layer by layer.
-        self.parameters = max(s.layer.bias + apart * s.layer.learners * s.layer.outputs for s in stages)
+        parameters = max(s.layer.bias + apart * s.layer.learners * s.layer.outputs for s in stages)
         maps = [
             (
                 forward_map(s.layer, s.tiling),
@@ -31,7 +31,7 @@ class Packing:
         ]
         weights: list[Map] = []
         biases: list[Map] = []
-        gradients = np.empty(self.parameters, np.int64)
+        gradients = np.empty(parameters, np.int64)
         column = 0
         for number in range(apart):
             for s, (forward, backward, gradient) in zip(stages, maps, strict=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import ClassVar
 
 from kenyon.nets.dropout import padded
@@ -79,12 +78,6 @@ class Shape:
             and 8 * n + 8 > m * self.outputs
             for m in range(self.learners)
         )
-
-    @property
-    def count(self) -> int:
-        """Blocks of 16 inputs by 8 outputs that are used."""
-        blocks = product(range(self.channels_in // 16), range(self.channels_out // 8))
-        return sum(self.used(k, n) for k, n in blocks)
 
     @property
     def macros(self) -> dict[str, int]:

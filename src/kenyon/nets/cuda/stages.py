@@ -35,7 +35,6 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
     return stages
 
 
-def products(stages: Sequence[Stage]) -> int:
-    """Of the tensor cores, for one image of one run."""
-    shapes = [Shape.forward(s.layer) for s in stages]
-    return sum(shape.count * shape.taps * shape.map**2 for shape in shapes)
+def multiplications(stages: Sequence[Stage]) -> int:
+    """Of one run for an image, forwards: as many as a record of `weigh` has numbers, at every pixel."""
+    return sum(s.sharing.record * s.layer.map**2 for s in stages)
