@@ -110,7 +110,7 @@ def measured(what: str, sources: dict[str, Source], device: torch.device) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Time of a step on large images.")
+    parser = argparse.ArgumentParser(description="Time and memory of a step beyond CIFAR.")
     parser.add_argument("what", nargs="+")
     parser.add_argument("--plain-crops", action="store_true")
     parser.add_argument("--together", action="store_true")

@@ -333,7 +333,8 @@ def test_what_others_hold_is_what_is_neither_free_nor_ours(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free * 10**9, 100 * 10**9))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: own * 10**9)
-    assert taken_by_others(torch.device("cuda")) == (f"other programs hold {told}" if told else "")
+    words = f"other programs hold {told}, and once they have ended the same command may have room"
+    assert taken_by_others(torch.device("cuda")) == (words if told else "")
     assert taken_by_others(torch.device("cpu")) == ""
 
 

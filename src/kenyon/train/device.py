@@ -94,7 +94,8 @@ def taken_by_others(device: torch.device) -> str:
     others = total - free - torch.cuda.memory_reserved(device)
     if others < MUCH * total:  # this program's own code is among it
         return ""
-    return f"other programs hold {others / 1e9:,.0f} of its {total / 1e9:,.0f} GB"
+    held = f"other programs hold {others / 1e9:,.0f} of its {total / 1e9:,.0f} GB"
+    return f"{held}, and once they have ended the same command may have room"
 
 
 @contextmanager

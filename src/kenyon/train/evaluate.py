@@ -15,7 +15,7 @@ from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Fleet
 
 CHUNK = 1024  # samples that are tested at once
-VALUES = 1024 * 3 * 64 * 64  # of their images: with more, a GPU is no faster, and their maps fill its memory
+VALUES = 1024 * 3 * 64 * 64  # of all their images: of large ones there are fewer, since maps take memory
 LEAST = 128  # samples
 
 
