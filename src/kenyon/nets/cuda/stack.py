@@ -75,10 +75,8 @@ class ConvolutionStack:
         dropout.
         """
         R, B = pictures.index.shape
-        packed, biases = (
-            taken(theta, places, dtype)
-            for places, dtype in ((self.packing.weights, torch.bfloat16), (self.packing.biases, torch.float32))
-        )
+        packed = taken(theta, self.packing.weights, torch.bfloat16)
+        biases = taken(theta, self.packing.biases, torch.float32)
         saved = [packed]
         source = self._images(pictures)
         first_byte = 0
@@ -117,7 +115,7 @@ class ConvolutionStack:
     # ------------------------------------------------------------------ backwards
 
     def backward(self, saved: Sequence[Tensor], pictures: Pictures, gradient: Tensor, dropped: bool) -> Tensor:
-        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (rows, P') float32."""
+        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (rows, so many) float32."""
         R, B = pictures.index.shape
         packed, outputs, codes = self._sorted(saved)
         totals = self._totals_of(B, R)
