@@ -147,6 +147,13 @@ def test_synthetic_images_are_learnable_and_the_same_every_time() -> None:
     assert one.std(0).mean() > 20 and (one.mean(0) - other.mean(0)).abs().mean() > 20
 
 
+def test_synthetic_tasks_of_unequal_sizes_are_one_fleet() -> None:
+    """Runs of one fleet have them in the same order, as they have those of Omniglot itself."""
+    bench = find_benchmark("omniglot")
+    source = synthetic(bench, train=2, test=1)
+    assert [source.stream(seed).class_counts for seed in (0, 1)] == [bench.source.class_counts] * 2
+
+
 def test_turns_alternate() -> None:
     calls: list[str] = []
     times = in_turns(

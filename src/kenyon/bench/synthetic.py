@@ -25,6 +25,7 @@ def synthetic(benchmark: Benchmark, train: int, test: int) -> Source:
         train + test, 1, 1, 1
     )
     starts = [sum(counts[:t]) for t in range(len(counts))]
+    fixed = len(set(counts)) > 1  # runs of one fleet have tasks of the same sizes in the same order
     return Source(
         name=benchmark.name,
         images=images,
@@ -32,7 +33,7 @@ def synthetic(benchmark: Benchmark, train: int, test: int) -> Source:
         test=torch.arange(len(labels)) >= classes * train,
         class_names=tuple(map(str, range(classes))),
         groups=tuple(
-            Group(f"task {t + 1}", tuple(range(start, start + count)))
+            Group(f"task {t + 1}", tuple(range(start, start + count)), fixed)
             for t, (start, count) in enumerate(zip(starts, counts, strict=True))
         ),
         mean=(0.5,) * shape[0],
