@@ -219,6 +219,19 @@ def test_joint_has_one_phase_and_trains_every_head() -> None:
     assert accuracy.shape == (2, 3) and float(accuracy.mean()) > 70
 
 
+def test_epochs_of_larger_tasks_count_for_more() -> None:
+    """6 steps an epoch in the first task, 2 in the second: 1.5 and 0.5 epochs."""
+    (stream,) = digit_streams([0])
+    cut = [
+        replace(task, train=replace(task.train, index=task.train.index[:size], labels=task.train.labels[:size]))
+        for task, size in zip(stream.tasks, (48, 16), strict=True)
+    ]
+    trainer = make_trainer(method("finetune"), [replace(stream, tasks=tuple(cut))], replace(SHORT, epochs=3, batch=8))
+    done = [trainer.done]
+    trainer.run(lambda t: bool(done.append(t.done)))
+    assert done == [0, 1.5, 3, 4.5, 4.5, 5, 5.5, 6, 6]  # after every epoch, and once more after every task
+
+
 def test_only_the_head_of_the_task_is_trained() -> None:
     trainer = make_trainer(method("caf-ewc"), digit_streams([0]), SHORT)
     rows = [trainer.theta.clone()]

@@ -63,7 +63,7 @@ class FleetBar:
         else:
             self._line(f"{name}: {where}")
 
-    def goes_on(self, done: int, where: str) -> None:
+    def goes_on(self, done: float, where: str) -> None:
         if self.console.is_terminal and self.bar is not None:
             self.bars.update(self.bar, completed=done, where=where)
         elif self.told.seconds > LINE_EVERY and done > self.begun_at:
@@ -105,8 +105,7 @@ class RunProgress(FleetBar):
     def epoch_done(self, trainer: Trainer) -> None:
         at, epochs, stages = trainer.position, trainer.training.epochs, trainer.method.stages
         tasks = len(trainer.phases) // len(stages)
-        done = min(at.phase * epochs + at.epoch, self.total)
-        stage = f"{stages[trainer.stage].name}, " if len(stages) > 1 and done < self.total else ""
+        stage = f"{stages[trainer.stage].name}, " if len(stages) > 1 and at.phase < len(trainer.phases) else ""
         task = min(trainer.tasks_before + 1, tasks)
         for run, place in self.newly_fallen(at.diverged):
             cell = self.cells[run]
@@ -114,7 +113,7 @@ class RunProgress(FleetBar):
                 f"{cell.point.label}: seed {cell.seed} stopped: its loss was no longer finite in "
                 f"task {place[0] + 1}, epoch {place[1] + 1}. {'The others go on.' if trainer.live else ''}"
             )
-        self.goes_on(done, f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}")
+        self.goes_on(trainer.done, f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}")
 
     def update_done(self, agents: Agents) -> None:
         """Of games: also how fast they play, and how well."""

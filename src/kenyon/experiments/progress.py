@@ -14,7 +14,7 @@ class Progress(Protocol):
     """What a plan's execution tells while it runs; the command line draws bars from it."""
 
     def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
-        """These runs begin to train together, with so many of their epochs behind them."""
+        """These runs begin to train together, with so many of their epochs behind them: see `Trainer.done`."""
 
     def epoch_done(self, trainer: Trainer) -> None: ...
 

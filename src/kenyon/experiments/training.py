@@ -120,8 +120,7 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
         if not _possible(trainer):
             raise StateError(begun.path, "it stands where this training never comes by")
-    at, epochs = trainer.position, trainer.training.epochs
-    progress.fleet_starts(cells, at.phase * epochs + at.epoch, len(trainer.phases) * epochs)
+    progress.fleet_starts(cells, round(trainer.done), len(trainer.phases) * trainer.training.epochs)
     keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
     def epoch_done() -> None:
@@ -137,7 +136,7 @@ def train_crew(
         trained,
         each=epoch_done,
         stop=stop,
-        ended=lambda: progress.fleet_ends(at.seconds),
+        ended=lambda: progress.fleet_ends(trainer.position.seconds),
         keep=lambda: _keep(trainer, cells, out),
         interrupted=Interrupted,
     )

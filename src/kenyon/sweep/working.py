@@ -28,7 +28,6 @@ from kenyon.sweep.orders import DONE, FAILED, STOPPED, TAKEN, Order, Outcome
 from kenyon.sweep.settling import pull_results, remove_begun, settle
 from kenyon.sweep.space import Space, open_space
 from kenyon.train import Interrupted, Trainer, choose_device
-from kenyon.train.state import Position
 
 
 def work(order: Order, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
@@ -105,17 +104,16 @@ class Told:
         self.inner.fleet_starts(cells, done, total)
 
     def epoch_done(self, trainer: Trainer) -> None:
-        self._stands(trainer.position, trainer.training.epochs)
+        self._stands(trainer.done)
         self.inner.epoch_done(trainer)
 
     def update_done(self, agents: Agents) -> None:
-        self._stands(agents.position, agents.ppo.updates)
+        self._stands(agents.position.phase * agents.ppo.updates + agents.position.epoch)
         self.inner.update_done(agents)
 
-    def _stands(self, at: Position, each: int) -> None:
-        """`each`: epochs or updates of a phase."""
-        part = min((at.phase * each + at.epoch) / self.total, 1.0)
-        self.lease.share = (self.before + self.now * part) / self.runs
+    def _stands(self, done: float) -> None:
+        """`done`: of epochs or updates."""
+        self.lease.share = (self.before + self.now * min(done / self.total, 1.0)) / self.runs
 
     def fleet_ends(self, seconds: float) -> None:
         self.before += self.now

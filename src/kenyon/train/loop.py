@@ -162,6 +162,16 @@ class Trainer:
         return self.position.phase % len(self.method.stages)
 
     @property
+    def done(self) -> float:
+        """How many epochs are behind, of `len(phases) * training.epochs`, each counted by its steps: one of a larger
+        task is worth more than one.
+        """
+        at, each = self.position, self.training.epochs
+        steps = [-(-self.fleet.largest("train", [phase]) // self.training.batch) for phase in self.phases]
+        behind = sum(steps[: at.phase]) * each + sum(steps[at.phase : at.phase + 1]) * at.epoch
+        return behind * len(steps) / sum(steps)
+
+    @property
     def penalised(self) -> bool:
         """Whether penalties on the weights act."""
         return self.method.from_first or self.task + 1 >= self.training.penalties_from
