@@ -168,7 +168,7 @@ class Trainer:
         """
         at, each = self.position, self.training.epochs
         steps = [-(-self.fleet.largest("train", [phase]) // self.training.batch) for phase in self.phases]
-        behind = sum(steps[: at.phase]) * each + sum(steps[at.phase : at.phase + 1]) * at.epoch
+        behind = sum(steps[: at.phase]) * each + (steps[at.phase] * at.epoch if at.epoch else 0)
         return behind * len(steps) / sum(steps)
 
     @property
