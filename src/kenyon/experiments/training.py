@@ -120,7 +120,7 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
         if not _possible(trainer):
             raise StateError(begun.path, "it stands where this training never comes by")
-    progress.fleet_starts(cells, round(trainer.done), len(trainer.phases) * trainer.training.epochs)
+    progress.fleet_starts(cells, int(trainer.done), len(trainer.phases) * trainer.training.epochs)
     keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
     def epoch_done() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -166,10 +167,14 @@ class Trainer:
         """How many epochs are behind, of `len(phases) * training.epochs`, each counted by its steps: one of a larger
         task is worth more than one.
         """
-        at, each = self.position, self.training.epochs
-        steps = [-(-self.fleet.largest("train", [phase]) // self.training.batch) for phase in self.phases]
+        at, each, steps = self.position, self.training.epochs, self._steps
         behind = sum(steps[: at.phase]) * each + (steps[at.phase] * at.epoch if at.epoch else 0)
         return behind * len(steps) / sum(steps)
+
+    @cached_property
+    def _steps(self) -> list[int]:
+        """Of an epoch of each phase, for the run with most samples."""
+        return [-(-self.fleet.largest("train", [phase]) // self.training.batch) for phase in self.phases]
 
     @property
     def penalised(self) -> bool:
