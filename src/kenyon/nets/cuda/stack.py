@@ -103,7 +103,7 @@ class ConvolutionStack:
 
     def maps(self, theta: Tensor, pictures: Pictures) -> list[Tensor]:
         """The output of every layer without dropout."""
-        return self._sorted(self.forward(theta, self.shown(pictures), None))[1]
+        return self._sorted(self.forward(theta, pictures, None))[1]
 
     def shown(self, pictures: Pictures) -> Pictures:
         """What every run sees: learners of one run the same."""
