@@ -9,6 +9,7 @@ import pytest
 from kenyon.experiments.published import ACCURACY, LEARNERS
 from kenyon.metrics import Summary
 from kenyon.reproduce.figure import Claim, Comparison, claimed
+from kenyon.reproduce.performance import _in_a_row
 from kenyon.reproduce.writing import claims_markdown, numbers_markdown
 
 
@@ -57,3 +58,7 @@ def test_a_comparison_counts_in_our_standard_errors() -> None:
 def test_five_learners_are_published_twice_alike() -> None:
     for benchmark, values in LEARNERS.items():
         assert values[5] == ACCURACY[benchmark]["caf-ewc"]
+
+
+def test_benchmarks_fill_their_rows() -> None:
+    assert [_in_a_row(range(count)) for count in (1, 2, 3, 4, 5, 6)] == [1, 2, 3, 2, 3, 3]
