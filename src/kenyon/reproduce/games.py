@@ -14,7 +14,7 @@ from kenyon.rl.pictures import fig6 as fig6_views
 from kenyon.rl.results import GameResult, measures
 from kenyon.rl.runner import GamesPlan, plan_games
 
-METHODS = ("finetune", "ewc", "mas", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas")
+METHODS = ("finetune", "ewc", "mas", "cpr-ewc", "cpr-mas", "mcl-ewc", "mcl-mas", "caf-ewc", "caf-mas")
 SEEDS = 5
 # By scale: the suite, the methods, and what is shortened.
 SIZES: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {

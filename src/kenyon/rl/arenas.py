@@ -1,8 +1,9 @@
 """The suites of games as benchmarks: a network, a training regime and hyper-parameters for each.
 
-Atari: Supplementary Section 2.3 for EWC, MAS, CPR on EWC and CAF. It has no values for learners without active
-forgetting (lambda_SP is that of EWC or MAS), nor for AF-1 on a single learner (lambda_AF is that of CAF); SI, RWalk
-and CPR on MAS need theirs from `--set`. The Fisher information is summed over games, one anchor a game, as published.
+Atari: Supplementary Section 2.3 for EWC, MAS, CPR and CAF. It has no values for learners without active forgetting
+(lambda_SP is that of EWC or MAS), nor for AF-1 on a single learner (lambda_AF is that of CAF); SI and RWalk need
+theirs from `--set`. The Fisher information is summed over games, one anchor a game, and AF-S has equal weights, as
+published.
 atari-sticky: the values of Atari; none were chosen for it. rl-mini: ours. Settings of PPO (eight tried) and lambda_SP
 (of three values each) were chosen on seeds 100 to 102, which no reported number uses; the other strengths are those
 of Atari.
@@ -97,16 +98,18 @@ class Arena:
 def _family(ewc: float, mas: float, cpr: float, af: float, gamma: float) -> dict[str, Values]:
     on_ewc: Values = {"lambda_sp": ewc, "accumulate": "sum"}
     on_mas: Values = {"lambda_sp": mas}
+    active: Values = {"lambda_af": af, "gamma": gamma, "afs": "uniform"}
     return {
         "ewc": on_ewc,
         "mas": on_mas,
         "cpr-ewc": on_ewc | {"lambda_cpr": cpr},
+        "cpr-mas": on_mas | {"lambda_cpr": cpr},
         "ewc-af1": on_ewc | {"lambda_af": af},
         "mas-af1": on_mas | {"lambda_af": af},
         "mcl-ewc": on_ewc,
         "mcl-mas": on_mas,
-        "caf-ewc": on_ewc | {"lambda_af": af, "gamma": gamma},
-        "caf-mas": on_mas | {"lambda_af": af, "gamma": gamma},
+        "caf-ewc": on_ewc | active,
+        "caf-mas": on_mas | active,
     }
 
 
