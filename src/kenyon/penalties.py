@@ -111,7 +111,8 @@ class ActiveForgetting1:
     Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
     how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
     1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
-    as they are: in the published runs their importance holds them. The paper's equation decays no heads ("none").
+    as they are: in the published runs of a single learner their importance holds them, in those of CAF nothing does,
+    and their softmax flattens. The paper's equation decays no heads ("none").
     """
 
     strength: Strength

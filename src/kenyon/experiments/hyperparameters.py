@@ -22,7 +22,10 @@ Supplementary Table 6, the selected values, and Supplementary Section 2.3 for CO
 - AGS-CL on Omniglot: the table marks no lambda; 1000 is the scripts'. On CUB-200 the scripts have (1e-4, 1e-3, 0.5)
   instead of the table's (1e-3, 1e-2, 0.1), which is what stands here.
 - CAF on large images: the scripts' lambda_AF is 1e-7 on CUB-200-2011 and, on EWC, on Tiny-ImageNet, where the table
-  selects 1e-8 and 1e-4, which stand here.
+  selects 1e-8 (1e-9 on MAS) and 1e-4, which stand here.
+- Three things in the authors' code are left out, since paper and table say otherwise: AF-S of CAF on MAS has equal
+  weights on CIFAR too, AF-2 on MAS counts stability protection twice in training, and rho of AGS-CL has no effect on
+  large images.
 - CORe50 has values for EWC, MAS and CAF only: SI has that of CUB-200, the others need theirs from `--set`.
 - Replay: 20 samples a class, as in the authors' scripts.
 

@@ -1,4 +1,4 @@
-"""Every figure and table of the paper by name: trained where runs are missing, drawn, and held against the paper."""
+"""Figures and tables of results in the paper, by name: trained where runs are missing, drawn, and compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every figure and table of the paper by name."""
+"""Every figure and table of results in the paper by name."""
 
 from __future__ import annotations
 

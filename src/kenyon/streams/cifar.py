@@ -13,7 +13,7 @@ from kenyon.streams.source import Group, Source
 
 SHAPE = (3, 32, 32)
 PER_TASK = 5
-# Of CIFAR-100; used for CIFAR-10 too, so that one stream has one scale.
+# Of CIFAR-100; used for CIFAR-10 too, so that one stream has one scale. (The authors' code has its own for CIFAR-10.)
 MEAN = (0.5071, 0.4867, 0.4408)
 STD = (0.2675, 0.2565, 0.2761)
 

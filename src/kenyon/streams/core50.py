@@ -1,8 +1,8 @@
 """CORe50: 50 things held in a hand and filmed in 11 places, in 10 tasks of 5 that the seed draws.
 
-Sessions 3, 7 and 10 test and the others train, as the dataset's makers propose. The authors of the paper trained on
-these three and tested on the others, with the things in their given order (each task then is one category); the
-paper's text says that tasks are split at random.
+Sessions 3, 7 and 10 test and the others train, as the dataset's makers propose and the paper's authors have it. In
+their lists the things are in their given order (each task then is one category); the paper's text says that tasks are
+split at random.
 """
 
 from __future__ import annotations
