@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from kenyon.clock import Stopwatch
+from kenyon.errors import ResultsError
 from kenyon.sweep import leases as module
-from kenyon.sweep.leases import Holder, Leases
+from kenyon.sweep.leases import Holder, Lease, Leases
 from kenyon.sweep.space import LEASES, Space, open_space
 
 DEAD = 999_999_999  # no process has this number
@@ -113,6 +114,52 @@ def test_a_lease_that_cannot_be_read_lasts_until_it_expires(space: Space, monkey
     assert leases.claim("fleet") is None and leases.held() == {"fleet": None}
     monkeypatch.setattr(Stopwatch, "seconds", property(lambda watch: module.EXPIRY + 1))
     assert leases.claim("fleet") is not None
+
+
+def test_one_that_was_released_while_another_looked_is_not_claimed_twice(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B lists A's lease, A releases it, C begins anew with the first generation: B must not take it for the next."""
+    first = Leases(space).claim("results")
+    assert first is not None
+    third: list[Lease | None] = []
+    read = space.read
+
+    def released(name: str) -> bytes | None:
+        monkeypatch.setattr(space, "read", read)
+        first.release()
+        found = space.read(name)
+        third.append(Leases(space).claim("results"))
+        return found
+
+    monkeypatch.setattr(space, "read", released)
+    second = Leases(space).claim("results")
+    assert third[0] is not None and second is None
+    third[0].renew()
+    assert not third[0].lost and [*Leases(space).held()] == ["results"]
+
+
+@pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), ResultsError("no")])
+def test_a_beat_that_fails_is_not_the_last(space: Space, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+    monkeypatch.setattr(module, "BEAT", 0.01)
+    lease = Leases(space).claim("fleet")
+    assert lease is not None
+    failed, beaten = threading.Event(), threading.Event()
+
+    def once() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise failure
+        beaten.set()
+
+    with lease.beating(once):
+        assert beaten.wait(60)
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "leases").write_text("a file where a folder should be")
+    with pytest.raises(ResultsError, match="leases"):
+        open_space(tmp_path).names("leases")
 
 
 def test_it_beats_and_tells_how_far_its_work_is(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:

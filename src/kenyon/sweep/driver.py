@@ -107,7 +107,7 @@ def carry_out(
 
 def _give_up(sweep: Sweep, fleet: Fleet, outcome: Outcome) -> None:
     """Leave its states beside the results, where `kenyon run` goes on from them, and say that it ended."""
-    with suppress(ResultsError):  # what cannot be moved stays where it is
+    with suppress(ResultsError, OSError):  # what cannot be moved stays where it is
         sweep.space.pull(fleet.folder)
         settle(sweep.space, fleet.folder)
     why = outcome.why or f"Its worker died {LIVES} times, perhaps for want of memory on the host."

@@ -95,6 +95,8 @@ class Leases:
         there = self._generations(what)
         if there:
             is_over, data = self._look(_file(what, there[-1]))
+            if data is None:  # released since it was listed: somebody may have begun anew with the first generation
+                return None
             if not is_over and (not over or data != over):
                 return None
         lease = Lease(self.space, what, there[-1] + 1 if there else 1)
@@ -168,7 +170,7 @@ class Lease:
 
         def beat() -> None:
             while not over.wait(BEAT):
-                with contextlib.suppress(ResultsError):
+                with contextlib.suppress(ResultsError, OSError):
                     self.renew()
                     also()
 

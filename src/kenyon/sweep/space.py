@@ -114,6 +114,8 @@ class Folder:
             entries = list(os.scandir(self.local / folder))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ResultsError(f"Cannot read {self.local / folder}: {error.strerror or error}.") from error
         return sorted(entry.name for entry in entries if not entry.name.endswith(".tmp"))
 
     def remove(self, name: str) -> None:
