@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kenyon.cli.progress import RunProgress
+from kenyon.rl.runner import play
 from tests.experiments.small import digits, numbers, weights
 from tests.nothing_lost.small import GIVEN
 
@@ -37,3 +38,16 @@ def test_a_clock_that_jumps(
     assert (numbers(result), weights(tmp_path)) == whole
     assert result.seconds >= 0 and "left" in lines.getvalue() and "-" not in lines.getvalue()
     assert asked[0] > 20 and not notices
+
+
+def test_a_clock_that_is_set_back_while_games_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [0]
+
+    def jumping() -> float:
+        asked[0] += 1
+        return 1e9 - 3600.0 * (asked[0] // 3)
+
+    monkeypatch.setattr(time, "perf_counter", jumping)
+    short = {"steps": 1024, "evaluations": 1, "episodes": 2}
+    result = play("rl-mini", "finetune", 1, games=["catch", "reach"], out=tmp_path, **short)["finetune"]
+    assert asked[0] > 20 and all(fleet.seconds >= 0 for fleet in result.fleets)

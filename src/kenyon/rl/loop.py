@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from kenyon.clock import since
 from kenyon.hooks import Hooks, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
@@ -118,13 +119,13 @@ class Agents:
                 at.epoch += 1
                 if at.epoch in self.ppo.evaluated:
                     self._evaluate()
-                at.seconds += time.perf_counter() - started
+                at.seconds += since(started)
                 started = time.perf_counter()
                 if watch is not None and watch(self):
                     raise Interrupted
             self._finish_game()
             self.venue.leave()
-            at.seconds += time.perf_counter() - started
+            at.seconds += since(started)
             at.phase, at.epoch = at.phase + 1, 0
             if watch is not None and watch(self) and at.phase < len(self.games):
                 raise Interrupted
@@ -382,7 +383,7 @@ class Agents:
     def _timed(self, what: str) -> Iterator[None]:
         started = time.perf_counter()
         yield
-        self.spent[what] += time.perf_counter() - started
+        self.spent[what] += since(started)
 
     def _protected(self, theta: Tensor) -> Tensor:
         return theta[:, : self.net.layout.protected]
