@@ -55,6 +55,17 @@ def test_numbers_are_written_with_their_origin(name: str, out: Path) -> None:
         assert body["summary"][scalar]["mean"] == pytest.approx(np.mean(values), rel=1e-4)
 
 
+def test_runs_of_several_fleets_keep_the_origin_of_each(out: Path) -> None:
+    """An analysis of numbers alone, without weights, is as old as they are, and of the machine they are of."""
+    folder, analysis = out / "ewc", ANALYSES["pertask"]
+    result = Result.load(folder / "result.json").restricted((0, 1))
+    here = result.fleets[0]
+    fleets = [replace(here, seeds=[0]), replace(here, seeds=[1], device="another")]
+    entry = analyse(analysis, analysis.settings, folder, replace(result, fleets=fleets), digits, torch.device("cpu"))
+    origins = json.loads(entry.path.read_text())["origins"]
+    assert [(origin["seeds"], origin["device"]) for origin in origins] == [([0], here.device), ([1], "another")]
+
+
 def test_what_is_there_is_not_measured_again(out: Path) -> None:
     folder = out / "ewc"
     assert measured("flatness", folder, seeds=(0,)).measured == 1

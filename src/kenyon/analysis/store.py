@@ -19,6 +19,7 @@ import torch
 
 from kenyon.analysis.catalog import Analysis, Case, Values
 from kenyon.analysis.model import Saved
+from kenyon.clock import since
 from kenyon.errors import ResultsError
 from kenyon.experiments.config import Config
 from kenyon.experiments.harvest import origin_here
@@ -76,14 +77,14 @@ def analyse(
                 check_writable(path.parent)  # before what may take long
             started = time.perf_counter()
             values = numbers(analysis.measure(case, settings))
-            seconds = round(time.perf_counter() - started, 3)
+            seconds = round(since(started), 3)
             run = {"seed": one.seed, "basis": basis, "run": numbers_of_run, "seconds": seconds, **values}
             measured.append(run)
             net = case.model.net if analysis.weights else None
         runs.append(run)
     origins = before.get("origins", [])
     if measured:
-        origins = [*_of_others(origins, measured), _origin(measured, net, result)]
+        origins = [*_of_others(origins, measured), *_origins(measured, net, result)]
     view = analysis.view(result.label, runs)
     body = {
         "format": FORMAT,
@@ -154,15 +155,19 @@ def _basis(analysis: Analysis, case: Case) -> str | None:
     return digest.hexdigest()[:16]
 
 
-def _origin(measured: list[Values], net: Net | None, result: Result) -> dict[str, Any]:
-    """Of the runs measured now; without a network, their numbers are those of the result and so is their origin."""
-    seeds, seconds = [run["seed"] for run in measured], sum(run["seconds"] for run in measured)
+def _origins(measured: list[Values], net: Net | None, result: Result) -> list[dict[str, Any]]:
+    """Of the runs measured now. Without a network their numbers are those of the result, and so are their origins."""
+    seconds = {run["seed"]: run["seconds"] for run in measured}
     if net is not None:
-        origin = origin_here(seeds, seconds, net)
+        found = [origin_here([*seconds], sum(seconds.values()), net)]
     else:
-        fleet = next(fleet for fleet in result.fleets if set(seeds) & set(fleet.seeds))
-        origin = replace(fleet, seeds=seeds, seconds=round(seconds, 2), together=None)
-    return {name: value for name, value in asdict(origin).items() if value is not None}
+        mine = [(fleet, [seed for seed in fleet.seeds if seed in seconds]) for fleet in result.fleets]
+        found = [
+            replace(fleet, seeds=seeds, seconds=round(sum(seconds[seed] for seed in seeds), 2), together=None)
+            for fleet, seeds in mine
+            if seeds
+        ]
+    return [{name: value for name, value in asdict(origin).items() if value is not None} for origin in found]
 
 
 def _of_others(origins: list[dict[str, Any]], measured: list[Values]) -> list[dict[str, Any]]:
