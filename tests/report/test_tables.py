@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
 from kenyon.cli.show import load_results
+from kenyon.experiments.config import configure
 from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.tables import best_points, duration, results_json, results_tables, rough_duration
 from tests.report.made import made
@@ -100,6 +102,18 @@ def test_published_values_stand_beside_the_whole_protocol_only() -> None:
     assert "69.18" not in results_markdown({"r-cifar-100": {"ewc": short}})
     assert "69.18" not in overview_markdown({"r-cifar-100": {"ewc": short}})
     assert "of-a-file" in told(*results_tables({"ewc": own}))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "stands"),
+    [("lambda_sp", 1.0, False), ("rate", 0.1, False), ("width", 2, False), ("precision", "float32", True)],
+)
+def test_published_values_stand_beside_published_settings_only(setting: str, value: Any, stands: bool) -> None:
+    (results,) = load_results(H200 / "r-cifar-100").values()
+    changed = configure("r-cifar-100", "ewc", overrides={setting: value}).as_dict()
+    ewc = {"ewc": replace(results["ewc"], config=changed)}
+    assert ("69.18" in told(*results_tables(ewc))) is stands
+    assert ("69.18" in results_markdown({"r-cifar-100": ewc})) is stands
 
 
 def test_runs_of_a_search_are_no_test_results() -> None:

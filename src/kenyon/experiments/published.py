@@ -6,6 +6,9 @@ EWC on Omniglot from its text.
 
 from __future__ import annotations
 
+from kenyon.experiments.config import Config
+from kenyon.experiments.results import Result
+
 ACCURACY: dict[str, dict[str, float]] = {
     "s-cifar-100": {
         "finetune": 28.40,
@@ -68,3 +71,16 @@ LEARNERS: dict[str, dict[int, float]] = {
     "cub-200": {3: 46.08, 4: 47.15, 5: 47.28, 6: 48.43, 7: 48.78, 8: 48.33},
     "tiny-imagenet": {3: 52.56, 4: 53.05, 5: 53.85, 6: 54.03, 7: 54.63, 8: 54.30},
 }
+
+UNSAID = {"precision"}  # settings whose published value is not known, or does not matter
+
+
+def published_for(result: Result) -> float | None:
+    """The published average accuracy of a method that is run as published: nothing changed, and tested on test data.
+    Points of a grid have none.
+    """
+    value = ACCURACY.get(result.benchmark, {}).get(result.method)
+    if value is None or result.point or result.held_out:
+        return None
+    words, settings = Config.from_dict(result.config).changes
+    return None if words or settings.keys() - UNSAID else value

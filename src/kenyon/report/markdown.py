@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kenyon.experiments.published import ACCURACY
+from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.report.tables import (
     BEST,
@@ -15,7 +15,6 @@ from kenyon.report.tables import (
     of_fewer,
     pm,
     run_count,
-    whole_protocol,
 )
 
 ORDER = (
@@ -47,7 +46,7 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
         if benchmark not in row:
             return ""
         r = row[benchmark]
-        published = None if r.point or not whole_protocol(r) else ACCURACY.get(benchmark, {}).get(r.method)
+        published = published_for(r)
         number = f"**{pm(r.aac)}**" if _mean(r) == best[benchmark] else pm(r.aac)
         runs = "" if len(r.complete_runs) == USUAL else f", n {len(r.complete_runs)}"
         return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
@@ -63,7 +62,6 @@ def _mean(r: Result) -> float:
 
 
 def _table(benchmark: str, results: Mapping[str, Result]) -> str:
-    published = ACCURACY.get(benchmark, {})
     names = sorted(
         (name for name, r in results.items() if r.method != "random-init"),
         key=lambda name: place(results[name].method),  # the points of a method stay as they come
@@ -80,12 +78,11 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     for name in names:
         r = results[name]
         measured = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
-        own = r.method in published and not r.point and whole_protocol(r)
-        beside = f"{published[r.method]:.2f}" if own else "-"
+        published = published_for(r)
         cells = [
             f"`{name}`" + (" *" if name in starred else ""),
             measured,
-            beside,
+            "-" if published is None else f"{published:.2f}",
             pm(r.bwt, 1),
             pm(r.fwt, 1) + of_fewer(r.fwt, r),
             run_count(r),

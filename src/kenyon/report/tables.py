@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kenyon.experiments.kept import Kept
-from kenyon.experiments.published import ACCURACY
+from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 
@@ -75,14 +75,11 @@ def results_tables(results: Mapping[str, Result]) -> list[Table]:
 def results_table(results: Mapping[str, Result]) -> Table:
     """One row a method; the best average accuracy is bold. What nothing was measured of has no column."""
     first = next(iter(results.values()))
-    published = ACCURACY.get(first.benchmark, {}) if all(map(whole_protocol, results.values())) else {}
     columns = _measured(results)
     columns["time"] = {name: duration(r.seconds) for name, r in results.items()}
-    if published:
-        columns["published"] = {
-            name: f"{published[r.method]:.2f}" if r.method in published and not r.point else "-"
-            for name, r in results.items()
-        }
+    published = {name: published_for(r) for name, r in results.items()}
+    if any(value is not None for value in published.values()):
+        columns["published"] = {name: "-" if value is None else f"{value:.2f}" for name, value in published.items()}
     usual, others = _run_counts(results)
     table = _table(
         f"{first.title}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, mean ± standard error",
@@ -228,17 +225,6 @@ def _held_out(results: Mapping[str, Result]) -> list[str]:
 
 def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def whole_protocol(r: Result) -> bool:
-    """Published values belong to the whole protocol only, tested on test data."""
-    from kenyon.experiments.benchmarks import BENCHMARKS
-
-    bench = BENCHMARKS.get(r.benchmark)
-    if bench is None or r.held_out:  # None: of a user's file
-        return False
-    whole = len(bench.source.class_counts)
-    return bool(r.config["tasks"] == whole and r.config["training"]["epochs"] == bench.training.epochs)
 
 
 def results_json(results: Mapping[str, Result], seconds: float, device: str) -> dict[str, Any]:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kenyon.experiments.published import ACCURACY
+from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
 from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, counted, duration, of_fewer, run_count, whole_protocol
+from kenyon.report.tables import best_points, counted, duration, of_fewer, run_count
 from kenyon.views import View
 
 
@@ -24,15 +24,9 @@ def pm(summary: Summary | None, digits: int = 2) -> str:
     return with_error(summary.mean, None if math.isnan(summary.sem) else summary.sem, digits)
 
 
-def published(result: Result) -> float | None:
-    """Published values belong to the whole protocol only, and to the method as it is: not to points of a grid."""
-    value = ACCURACY.get(result.benchmark, {}).get(result.method)
-    return value if value is not None and not result.point and whole_protocol(result) else None
-
-
 def distance(result: Result) -> float | None:
     """Measured minus published average accuracy, in standard errors of the measured mean."""
-    value, aac = published(result), result.aac
+    value, aac = published_for(result), result.aac
     if value is None or aac is None or not aac.sem > 0:
         return None
     return (aac.mean - value) / aac.sem
@@ -73,11 +67,11 @@ def _runs(result: Result) -> Cell:
 
 
 def _published(result: Result) -> Cell:
-    return Cell(shown(published(result)), published(result))
+    return Cell(shown(published_for(result)), published_for(result))
 
 
 def _distance(result: Result) -> Cell:
-    value, known, aac = distance(result), published(result), result.aac
+    value, known, aac = distance(result), published_for(result), result.aac
     if value is None or known is None or aac is None:
         return Cell(MISSING, None)
     tip = f"{shown(aac.mean - known, sign=True)} points, standard error {shown(aac.sem)}"
@@ -184,7 +178,7 @@ def standing(group: Group) -> View:
     """Average accuracy of all methods, best first, beside what was published."""
     rated = [(e, aac) for e in group.drawn if (aac := e.aac) is not None]
     rated.sort(key=lambda pair: -pair[1].mean)
-    data = [bar(e.label, aac) | {"reference": published(e.result)} for e, aac in rated]
+    data = [bar(e.label, aac) | {"reference": published_for(e.result)} for e, aac in rated]
     return {
         "kind": "bars",
         "title": group.benchmark,
