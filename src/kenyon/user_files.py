@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
@@ -22,7 +23,8 @@ def import_file(path: Path, kind: str) -> ModuleType:
     """Run the file, which registers what it defines. `kind`: what it is expected to define."""
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. Give a {kind}'s name, or a file that defines one.")
-    name = f"{OWN}{path.stem}"  # never that of a real module, whatever the file is called
+    # Never that of a real module, whatever the file is called, nor that of a file of the same name elsewhere.
+    name = f"{OWN}{path.stem}_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}"
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)

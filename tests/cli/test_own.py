@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from kenyon.errors import ConfigError
 from kenyon.experiments import benchmark, find_benchmark, load_benchmark_file
 from kenyon.experiments.config import configure
 from kenyon.experiments.training import build_net
@@ -140,3 +141,11 @@ def test_a_benchmark_may_start_from_given_weights() -> None:
     row = net.initial([3])[0]
     assert net.learners == 5 and net.backbone_names == ("2.weight", "2.bias")
     assert all(torch.equal(one, pretrained[2].weight) for one in net.layout.view(row, "2.weight"))
+
+
+def test_a_benchmark_keeps_its_name(tmp_path: Path) -> None:
+    """Results know benchmarks by name: those of another digits would be taken for these."""
+    (tmp_path / "mine.py").write_text(HEAD + TABLE.replace("mine_table", "digits"))
+    with pytest.raises(ConfigError, match="a benchmark digits already"):
+        load_benchmark_file(tmp_path / "mine.py")
+    assert find_benchmark("digits").width == 16

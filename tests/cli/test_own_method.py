@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kenyon.methods import METHODS, find_method
+from kenyon.methods import METHODS, find_method, load_method_file
 from kenyon.nets import Net, digits_mlp
 from kenyon.penalties import Weights
 from tests.cli.conftest import Said
@@ -97,6 +97,17 @@ def test_files_that_are_no_method(text: str, why: str, kenyon: Callable[..., Sai
     said = kenyon("run", "--method", tmp_path / "mine.py", "--out", tmp_path)
     assert said.code == 1 and why in said.err
     assert "no file" in kenyon("run", "--method", tmp_path / "missing.py").err
+
+
+def test_two_files_of_one_name(tmp_path: Path) -> None:
+    found = []
+    for name in ("alpha_here", "beta_there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text(
+            f"from kenyon.methods import Method, method\n@method\ndef {name}(): return Method()"
+        )
+        found.append(load_method_file(tmp_path / name / "mine.py"))
+    assert found == [["alpha-here"], ["beta-there"]]
 
 
 def test_the_forces_of_the_examples_penalty_are_its_gradient() -> None:

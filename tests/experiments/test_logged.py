@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, DeviceMemoryError
 from kenyon.experiments.runner import execute, plan
 from kenyon.logs import LoggedRun, Moment, choice
 from kenyon.metrics import average_curve
-from kenyon.train import Interrupted
+from kenyon.train import Interrupted, Trainer
+from kenyon.train.loop import Watcher
 from tests.experiments.small import SMALL, stop_after, strengths_of
 
 Rows = dict[str, dict[Moment, dict[str, float]]]  # of every run, by its path
@@ -226,3 +227,21 @@ def test_begun_anew_with_weights_and_biases(tmp_path: Path, monkeypatch: pytest.
     first, second, third = (asked["id"] for asked in site.asked[::2])
     assert first == second != third
     assert list(site.rows[first]) == [2, 4] and list(site.rows[third]) == [2, 4]
+
+
+def test_after_a_run_without_room_the_others_have_their_logs(
+    kept: type[Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train_whole = Trainer.run
+
+    def full(self: Trainer, watch: Watcher | None = None) -> Any:
+        if self.method.importance is not None:
+            raise MemoryError("no room")
+        return train_whole(self, watch)
+
+    monkeypatch.setattr(Trainer, "run", full)
+    overrides = SMALL | strengths_of(["ewc"]) | {"epochs": 2, "batch": 64}
+    asked = {"tasks": 2, "device": "cpu", "out": tmp_path, "fwt": False, "log": "kept", "overrides": overrides}
+    with pytest.raises(DeviceMemoryError, match="does not fit"):
+        execute(plan("digits", ["ewc", "finetune"], 1, **asked))
+    assert kept.closed == [False, True] and [run.path.parent.name for run in kept.runs] == ["ewc", "finetune"]

@@ -55,6 +55,7 @@ class FleetBar:
     def begins(self, name: str, who: str, done: int, total: int) -> None:
         if self.stop():
             raise Interrupted
+        self._take_away()
         self.name, self.total, self.fallen = name, total, set()
         self.begun, self.begun_at = Stopwatch(), done
         where = who + (f", continuing at {100 * done // total}%" if done else "")
@@ -76,6 +77,12 @@ class FleetBar:
             self.bar = None
         else:
             self._line(f"{self.name}: {where}")
+
+    def _take_away(self) -> None:
+        """The bar of a training that broke off."""
+        if self.bar is not None:
+            self.bars.remove_task(self.bar)
+            self.bar = None
 
     def newly_fallen(self, diverged: Sequence[list[int] | None]) -> Iterator[tuple[int, list[int]]]:
         """Runs whose loss is no longer finite since the last time, and where that was."""
@@ -133,9 +140,7 @@ class RunProgress(FleetBar):
         self.ends(f"{self.spans}done in {duration(seconds)}")
 
     def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
-        if self.bar is not None:  # of the training that broke off
-            self.bars.remove_task(self.bar)
-            self.bar = None
+        self._take_away()
         self.warn(
             f"{_name(cells)}: there is no memory for {len(cells)} runs at once. They are trained in "
             f"fleets of at most {most}; the numbers stay the same."

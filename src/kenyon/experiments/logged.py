@@ -36,6 +36,7 @@ class Logged:
         self.summed: torch.Tensor | None = None  # (R,) the losses of the phase up to the epoch before
 
     def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
+        self.close(finished=False)  # of a fleet that broke off for want of room
         self.progress.fleet_starts(cells, done, total)
         self.tested, self.summed = 0, None
         for cell in cells:

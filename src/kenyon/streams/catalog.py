@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from kenyon.errors import unknown
+from kenyon.errors import ConfigError, unknown
 from kenyon.streams.source import Source
 from kenyon.streams.task import Heads
 
@@ -55,6 +55,9 @@ def register(
 
     def add(load: Loader) -> Loader:
         name = load.__name__.replace("_", "-")
+        if name in SOURCES and SOURCES[name].load.__module__ != load.__module__:
+            # Results know benchmarks by name alone: those of one would be taken for those of the other.
+            raise ConfigError(f"There is a benchmark {name} already. Give the function {load.__name__} another name.")
         summary = next(iter((inspect.getdoc(load) or "").splitlines()), "")
         about = (name, summary, class_counts, shape, needs, whole)
         SOURCES[name] = SourceSpec(*about, load, dtype=dtype, heads=heads)
