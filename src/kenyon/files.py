@@ -6,12 +6,17 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ResultsError, expected
 from kenyon.machine import MACHINE, alive
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 def as_path(name: str, value: Any) -> Path:
@@ -84,6 +89,24 @@ def sync_folder(folder: Path) -> None:
     try:
         with contextlib.suppress(OSError):
             os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """For a moment, among the processes that ask for the same: what one reads and then writes, none writes between.
+
+    Where the system or the file system has no such locks, nobody waits.
+    """
+    if fcntl is None or not folder.is_dir():
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
     finally:
         os.close(handle)
 

@@ -17,7 +17,7 @@ from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import value_text
-from kenyon.files import write_atomically
+from kenyon.files import alone_in, write_atomically
 from kenyon.train.regime import Training
 
 
@@ -77,11 +77,16 @@ class PointFolder(Generic[K]):
         result.save(self.result_path)
 
     def add(self, new: K) -> None:
-        """Keep new runs beside those that are there. What is there stays: finished is finished."""
-        before = self.result()
-        after = new if before is None else before.with_more(new)
-        if after is not before:
-            self.save(after)
+        """Keep new runs beside those that are there. What is there stays: finished is finished.
+
+        Another process may have kept runs here since this one looked: of another configuration they are refused.
+        """
+        with alone_in(self.path):
+            self.check()
+            before = self.result()
+            after = new if before is None else before.with_more(new)
+            if after is not before:
+                self.save(after)
 
 
 def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any]) -> None:

@@ -167,6 +167,7 @@ def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
         numbers = list(same)
         point = cells[numbers[0]].point
         folder = PointFolder(out, point)
+        folder.check()  # before weights come to lie there
         for number in numbers:
             # Of a search the numbers matter, and its points may be many and large.
             if runs[number].complete and point.config.search is None:

@@ -191,6 +191,7 @@ def train_games(
 
 
 def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
+    folder.check()  # before weights come to lie there
     config = folder.point.config.as_dict()
     runs = [_run(agents, number) for number in range(len(agents.seeds))]
     for number, run in enumerate(runs):
