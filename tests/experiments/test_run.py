@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import kenyon
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 from kenyon.experiments.benchmarks import BENCHMARKS
-from kenyon.experiments.config import configure
+from kenyon.experiments.config import Architecture, configure
 from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import check_seeds, execute, plan, run
@@ -308,3 +308,25 @@ def test_seeds_may_be_whole_numbers_of_any_kind(seeds: Any) -> None:
 def test_other_seeds_are_refused_with_words(seeds: Any) -> None:
     with pytest.raises(ConfigError, match="whole number"):
         check_seeds(seeds)
+
+
+def test_the_reference_of_several_learners_has_the_usual_width(tmp_path: Path) -> None:
+    """However the usual width of each of them is written; one learner is held against one of its own width."""
+
+    def references(method: str, **given: Any) -> list[Architecture]:
+        asked = plan("digits", [method], 1, overrides={"epochs": 1, **given}, device="cpu", out=tmp_path)
+        return [point.config.architecture for point in asked.references]
+
+    usual = references("caf-ewc")
+    assert [one.width for one in usual] == [16]
+    assert references("caf-ewc", width=3) == references("caf-ewc", learners=5, width=[3, 4]) == usual
+    assert [one.width for one in references("ewc", width=8)] == [8]
+    assert [one.width for one in references("caf-ewc", learners=1, width=8)] == [8]
+
+
+@pytest.mark.parametrize("learners", [2, 5, 7])
+def test_a_width_that_follows_from_the_number_of_learners_is_no_change(learners: int) -> None:
+    config = configure("digits", "caf-ewc", overrides={"learners": learners})
+    assert config.changes == ([], {} if learners == 5 else {"learners": learners})
+    wider = configure("digits", "caf-ewc", overrides={"learners": learners, "width": 20})
+    assert wider.changes[1]["width"] == 20

@@ -84,9 +84,15 @@ class Config:
     def changes(self) -> tuple[list[str], dict[str, Any]]:
         """What differs from the published configuration: words for the command line, and settings."""
         usual = configure(self.benchmark, self.method, overrides=self.hyper)
-        hyper = dict(find_benchmark(self.benchmark).hyperparameters.get(self.method, {}))
+        theirs = usual.as_dict() | {
+            "hyper": dict(find_benchmark(self.benchmark).hyperparameters.get(self.method, {}))
+        }
+        learners = self.architecture.learners
+        if learners != usual.architecture.learners:  # their width then follows from their number
+            several = configure(self.benchmark, self.method, overrides=self.hyper | {"learners": learners})
+            theirs["architecture"] |= {"width": several.architecture.width}
         words = [] if self.tasks == usual.tasks else ["--tasks", str(self.tasks)]
-        return words, changed_settings(self.as_dict(), usual.as_dict() | {"hyper": hyper})
+        return words, changed_settings(self.as_dict(), theirs)
 
     def build_method(self) -> Method:
         return find_method(self.method)(self.hyper)

@@ -90,7 +90,7 @@ def plan(
     sequential = any(some[0].config.build_method().schedule == "sequential" for some in points.values())
     references = points.get(REFERENCE, [])
     if fwt and sequential and not references:
-        references = expand(benchmark, REFERENCE, given, tasks=tasks)
+        references = expand(benchmark, REFERENCE, _of_reference(points, given), tasks=tasks)
     checked = Plan(
         tuple(point for some in points.values() for point in some),
         tuple(references),
@@ -106,6 +106,14 @@ def plan(
     for some in (*points.values(), *([references] if references else [])):
         check_folders(checked.out, some)
     return checked
+
+
+def _of_reference(points: Mapping[str, Sequence[Point]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of what forward transfer is measured against: one learner. A width that was given for each of
+    several is none of it; then it has the usual one, however the width of the others is written.
+    """
+    several = all(point.config.architecture.learners > 1 for some in points.values() for point in some)
+    return {name: value for name, value in given.items() if not (several and name == "width")}
 
 
 def check_asked(
