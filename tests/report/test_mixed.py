@@ -44,6 +44,15 @@ def test_methods_under_other_epochs_or_tasks(tmp_path: Path, other: Result, name
     assert labels(tmp_path, apart=True) == [f"mas[{short}={value}]", f"ewc[{short}={was}]"]
 
 
+def test_a_setting_that_only_other_points_name_is_no_secret(tmp_path: Path) -> None:
+    """That a grid varies lambda_sp does not excuse a point whose label does not tell its own."""
+    grid = made("ewc", point={"width": 4, "lambda_sp": 7}, width=4)
+    saved(tmp_path, made("ewc"), made("ewc", point={"width": 4}, width=4, lambda_sp=500), grid)
+    assert "ewc: hyper.lambda_sp is 1000 in" in refusal(tmp_path)
+    found = {"ewc[lambda_sp=1000]", "ewc[width=4,lambda_sp=500]", "ewc[width=4,lambda_sp=7]"}
+    assert set(labels(tmp_path, apart=True)) == found
+
+
 def test_the_same_twice_is_told_apart_by_its_folder(tmp_path: Path) -> None:
     saved(tmp_path, made("ewc"), place="monday")
     saved(tmp_path, made("ewc", seeds=2), place="tuesday")

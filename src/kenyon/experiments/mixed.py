@@ -50,10 +50,9 @@ def labels(files: Sequence[File[K]], *, apart: bool) -> Iterator[tuple[File[K], 
     for benchmark, some in groupby(ordered, key=lambda f: f.result.benchmark):
         group = list(some)
         methods = {m: list(of) for m, of in groupby(group, key=lambda f: f.result.method)}
-        varied = {m: _varied(of) for m, of in methods.items()}
-        common = _different([f for f in group if f.result.method != "random-init"], set().union(*varied.values()))
+        common = _different([f for f in group if f.result.method != "random-init"])
         common = {n: v for n, v in common.items() if n == "tasks" or n.startswith("training.")}
-        own = {m: _different(of, varied[m]) for m, of in methods.items()}
+        own = {m: _different(of) for m, of in methods.items()}
         twice = [of for m, of in methods.items() for of in _twice(of, own[m])]
         if not apart and (any(own.values()) or common or twice):
             raise _refusal(benchmark, common, own, twice)
@@ -64,23 +63,22 @@ def labels(files: Sequence[File[K]], *, apart: bool) -> Iterator[tuple[File[K], 
                 yield file, _label(file, names, folders.get(file.name))
 
 
-def _varied(files: Sequence[File[K]]) -> set[str]:
-    """Last parts of the names of the settings that the grid of a method varies. With learners comes their width."""
-    names = {name for f in files for name in f.result.point}
+def _named(file: File[K]) -> set[str]:
+    """Last parts of the names of the settings that the label of a point tells. With learners comes their width."""
+    names = set(file.result.point)
     return names | {"width"} if "learners" in names else names
 
 
-def _different(files: Sequence[File[K]], varied: set[str]) -> Differences:
-    """The settings in which files differ, each with [(value, files that have it)]."""
-    settings = [(settled(f.result.config), f.name) for f in files]
-    names = sorted({name for values, _ in settings for name in values} - {"method", "benchmark"})
+def _different(files: Sequence[File[K]]) -> Differences:
+    """The settings in which files differ though their labels do not tell them, each with [(value, its files)]."""
+    settings = [(settled(f.result.config), _named(f), f.name) for f in files]
+    names = sorted({name for values, _, _ in settings for name in values} - {"method", "benchmark"})
     found: Differences = {}
     for name in names:
-        if name.rpartition(".")[2] in varied:
-            continue
         values: dict[str, list[str]] = {}
-        for setting, file in settings:
-            values.setdefault(_text(setting, name), []).append(file)
+        for setting, told, file in settings:
+            if name.rpartition(".")[2] not in told:
+                values.setdefault(_text(setting, name), []).append(file)
         if len(values) > 1:
             found[name] = list(values.items())
     return found
