@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+from kenyon.cli.reproduce import _measured
 from kenyon.reproduce import REPRODUCTIONS
 from tests.cli.conftest import Said
 
@@ -47,3 +48,15 @@ def test_the_list_says_what_each_needs(kenyon: Callable[..., Said]) -> None:
     assert list(found) == list(REPRODUCTIONS)
     assert found["fig3e"]["needs"] == "40 runs of r-cifar-100" and found["fig3b"]["needs"] == "nothing"
     assert "fig4ghi" in kenyon("reproduce").out
+
+
+def test_a_figure_that_cannot_be_made_costs_no_other(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("reproduce", "fig3e", "fig3b", "fig6", "--no-train", "--device", "cpu", "--out", tmp_path)
+    assert said.code == 1 and "fig3b: " in said.out and (tmp_path / "figures/smoke/fig3b.json").is_file()
+    assert "fig3e: " in said.err and "fig6: " in said.err and said.err.count("are missing") == 2
+
+
+def test_as_many_digits_as_the_standard_error_has() -> None:
+    assert _measured(93.5, 1.234) == "93.5 ± 1.2" and _measured(85.0, 0.371) == "85.00 ± 0.37"
+    assert _measured(1.0, 5e-5) == "1.0000 ± 0.0001" and _measured(123.0, 45.6) == "123 ± 46"
+    assert _measured(87.5, None) == "87.5" and _measured(87.5, 0.0) == "87.5 ± 0" and _measured(None, None) == "-"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from math import floor, log10
 from pathlib import Path
 
 from rich.console import Console
@@ -13,10 +14,12 @@ from rich.table import Table
 from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
-from kenyon.reproduce import REPRODUCTIONS, SCALES, Written, reproduce
+from kenyon.reproduce import REPRODUCTIONS, SCALES, Unmade, Written, reproduce
 from kenyon.reproduce.figure import Claim, Comparison
 from kenyon.reproduce.page import MARKS
 from kenyon.rl.runner import execute_games
+
+MOST_DIGITS = 4  # behind the point
 
 
 def reproduce_command(
@@ -37,25 +40,31 @@ def reproduce_command(
         return
     told = stderr()
     spoken = told if as_json else stdout()
+    unmade: Unmade | None = None
     with watched(told) as (progress, stopping):
-        written = reproduce(
-            names,
-            scale=scale,
-            benchmarks=None if benchmarks is None else [part for part in benchmarks.split(",") if part],
-            seeds=seeds,
-            out=out,
-            data=data,
-            device=device,
-            train=train,
-            progress=progress,
-            play=lambda plan: execute_games(plan, progress=progress, stop=stopping),
-            told=lambda text: told.print(text, style="bold"),
-            stop=stopping,
-        )
+        try:
+            written = reproduce(
+                names,
+                scale=scale,
+                benchmarks=None if benchmarks is None else [part for part in benchmarks.split(",") if part],
+                seeds=seeds,
+                out=out,
+                data=data,
+                device=device,
+                train=train,
+                progress=progress,
+                play=lambda plan: execute_games(plan, progress=progress, stop=stopping),
+                told=lambda text: told.print(text, style="bold"),
+                stop=stopping,
+            )
+        except Unmade as error:
+            written, unmade = error.written, error
     for one in written:
         _tell(one, spoken)
     if as_json:
         print(json.dumps({"written": {one.name: str(one.data) for one in written}}))
+    if unmade is not None:
+        raise unmade
 
 
 def _tell(one: Written, console: Console) -> None:
@@ -80,10 +89,17 @@ def _numbers(comparisons: Sequence[Comparison]) -> Table:
         column.justify, column.no_wrap = "right", True
     for one in comparisons:
         name, published, mean, sem, runs, difference, errors = one.row()
-        measured = _text(mean, ".4g") + ("" if sem is None else f" ± {_text(sem, '.2g')}")
         compared = [_text(published, ".2f"), _text(difference, "+.2f"), _text(errors, "+.1f")] if beside else []
-        table.add_row(str(name), measured, _text(runs, ".0f"), *compared)
+        table.add_row(str(name), _measured(mean, sem), _text(runs, ".0f"), *compared)
     return table
+
+
+def _measured(mean: float | str | None, sem: float | str | None) -> str:
+    """With two digits of the standard error, and as many of the mean."""
+    if not isinstance(mean, float) or not isinstance(sem, float) or not sem > 0:
+        return _text(mean, ".4g") + ("" if sem is None else f" ± {_text(sem, '.2g')}")
+    digits = min(max(1 - floor(log10(sem)), 0), MOST_DIGITS)
+    return f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
 
 def _text(value: str | float | None, form: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, KenyonError, ResultsError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.progress import Progress
 from kenyon.files import as_path
@@ -25,7 +25,7 @@ _ORDER = sorted(
 for _name in _ORDER:
     REPRODUCTIONS[_name] = REPRODUCTIONS.pop(_name)
 
-__all__ = ["REPRODUCTIONS", "SCALES", "Reproduction", "Scale", "Written", "find_reproduction", "reproduce"]
+__all__ = ["REPRODUCTIONS", "SCALES", "Reproduction", "Scale", "Unmade", "Written", "find_reproduction", "reproduce"]
 
 
 def reproduce(
@@ -47,7 +47,8 @@ def reproduce(
 
     `benchmarks`: only these of the ones that a figure has; `seeds`: at most so many runs of each variant. Runs that
     the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says
-    how to make them. `play` carries out games.
+    how to make them. `play` carries out games. Of several figures those that can be made are made, and the error
+    tells of the others.
     """
     asked = [names] if isinstance(names, str) else list(names)
     asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
@@ -66,12 +67,28 @@ def reproduce(
         play or execute_games,
     )
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
-    written = []
+    written: list[Written] = []
+    problems: dict[str, KenyonError] = {}
     for one in chosen:
         told(one.name)
-        found = gather(place, wanted[one.name], progress, stop)
-        written.append(write(one, one.made(found, place), found, place))
+        try:
+            found = gather(place, wanted[one.name], progress, stop)
+            written.append(write(one, one.made(found, place), found, place))
+        except KenyonError as error:
+            if len(chosen) == 1:
+                raise
+            problems[one.name] = error
+    if problems:
+        raise Unmade(problems, written)
     return written
+
+
+class Unmade(ResultsError):
+    """Some figures could not be made; all others are written."""
+
+    def __init__(self, problems: Mapping[str, KenyonError], written: list[Written]) -> None:
+        self.written = written
+        super().__init__("\n".join(f"{name}: {problem}" for name, problem in problems.items()))
 
 
 def _only(one: Reproduction, scale: Scale, benchmarks: Sequence[str] | None) -> list[Wanted]:

@@ -11,7 +11,7 @@ from kenyon.reproduce.figure import Claim, Comparison, Figure, claimed
 from kenyon.reproduce.registry import reproduction
 from kenyon.reproduce.wanted import Found, Place
 from kenyon.rl.pictures import fig6 as fig6_views
-from kenyon.rl.results import GameResult, measures
+from kenyon.rl.results import GameResult, measures, unmeasured
 from kenyon.rl.runner import GamesPlan, plan_games
 
 METHODS = ("finetune", "ewc", "mas", "cpr-ewc", "cpr-mas", "mcl-ewc", "mcl-mas", "caf-ewc", "caf-mas")
@@ -35,7 +35,7 @@ def fig6(found: Found, place: Place) -> Figure:
     results = place.play(plan)
     found_here = measures(results)
     if not found_here:
-        raise ResultsError("Fine-tuning did not score in every game, so that nothing can be normalised by it.")
+        raise ResultsError(" ".join([*unmeasured(results), "More runs (--seeds) may have scored there."]))
     claims: list[Claim] = []
     comparisons = [
         Comparison(f"{suite}, {name}: {measure.upper()}", value)
