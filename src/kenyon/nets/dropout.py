@@ -6,7 +6,6 @@ survivors are scaled by the rounded value, so that expectations stay right.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.shapes import shapes_through
 
 ALIGN = 16  # channels of all learners together are padded to a multiple of this for the tensor cores
 MANY = 256  # of more, it is a multiple of four times as many: they have to be divided among warps
@@ -46,18 +46,15 @@ class DropoutSite:
         return 256 / (256 - self.threshold)
 
 
-@torch.no_grad()
 def dropout_sites(layers: Sequence[nn.Module], shape: tuple[int, ...], learners: int) -> tuple[DropoutSite, ...]:
-    """The dropout layers among a backbone's layers, found by sending one sample through its shapes."""
+    """The dropout layers among a backbone's layers, which take samples of this shape."""
     sites = []
-    x = torch.zeros(1, *shape)
-    for layer in copy.deepcopy(nn.Sequential(*layers)).to_empty(device="cpu"):
+    for layer, found in zip(layers, shapes_through(layers, shape), strict=True):
+        assert found is not None  # the backbone was tried out
         if isinstance(layer, nn.Dropout):
             if round(layer.p * 256) >= 256:
                 raise ConfigError(f"Dropout of {layer.p} leaves nothing. Choose a probability below 1.")
-            sites.append(DropoutSite(layer.p, (*x.shape[2:], padded(learners * x.shape[1])), x.shape[1]))
-        else:
-            x = layer(x)
+            sites.append(DropoutSite(layer.p, (*found[1:], padded(learners * found[0])), found[0]))
     return tuple(sites)
 
 

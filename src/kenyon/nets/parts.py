@@ -20,6 +20,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 
 from kenyon.errors import ConfigError
+from kenyon.nets.shapes import shapes_through
+from kenyon.nets.steps import known_layers
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,14 @@ def _other_precision(parts: Parts) -> str:
 
 
 def feature_count(parts: Parts, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """How many numbers the backbone makes of a sample. It is tried out, in real memory: shapes on the meta device
-    would import PyTorch's compiler, which is slow.
+    """How many numbers the backbone makes of a sample. Unless its layers are known it is tried out, in real memory:
+    shapes on the meta device would import PyTorch's compiler, which is slow.
     """
+    if known_layers(parts.template, shape) and dtype.is_floating_point and not _other_precision(parts):
+        # Not children(), which leaves out a layer object when it comes a second time.
+        *_, last = shapes_through((m for m in parts.template._modules.values() if m is not None), shape)
+        if last is not None and len(last) == 1:
+            return last[0]
     module, batch = on_cpu(parts), torch.zeros(2, *shape, dtype=dtype)
     before = {name: b.clone() for name, b in module.named_buffers() if name not in parts.statistics}
     try:
