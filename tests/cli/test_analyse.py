@@ -61,6 +61,18 @@ def test_points_of_a_grid_and_folders_are_named_as_they_are(kenyon: Callable[...
     assert "ewc[rate=0.1]" in said.out and "ewc[rate=0.01]" in said.out
 
 
+def test_labels_are_whole_however_little_room_there_is(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = ("--set", "gamma=0.02,0.03", "--set", "afs=uniform,", "--learners", "2,")
+    kenyon("run", "digits", "--method", "caf-ewc", "--seeds", "1", *SMALL, *grid, "--out", tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    said = kenyon("analyse", tmp_path, "--what", "flatness", "--set", "flatness.directions=1")
+    column = "".join(line.strip().partition("  ")[0] for line in said.out.splitlines())
+    assert "caf-ewc[learners=2,gamma=0.02,afs=uniform]" in column and "gamma=0.03,afs=uniform]" in column
+    assert "…" not in said.out
+
+
 def test_what_did_not_stay_finite_is_left_out(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     words = ("run", "digits", "--method", "ewc", "--seeds", "1", *SMALL, "--set", "rate=0.01,1e30", "--out", tmp_path)
     assert kenyon(*words).code == 0

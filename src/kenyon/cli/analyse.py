@@ -193,9 +193,9 @@ def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[st
         return
     console.print(title, style="bold", soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method")
+    table.add_column("method", overflow="fold")  # labels of points are long, and may differ in the end only
     for name in analysis.scalars:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     for label, entry in entries.items():
         cells = []
         for name in analysis.scalars:

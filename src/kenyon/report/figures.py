@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 from kenyon.experiments.results import Result
 from kenyon.metrics import average_curve
 from kenyon.report.saving import save_figure
+from kenyon.report.tables import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,6 +45,8 @@ COLOURS = {
     "joint-mcl": "#7a6a4c",
     "joint-caf": "#6e3b38",
 }
+FULL = 100.5  # per cent, and room for the line
+NAME = 34  # characters of a line of a name
 MANY = 8  # points of a method in one picture; of more, those with the best average accuracy
 SPARE = ("#d57dbe", "#b2b347", "#3f8f8a", "#a3683f")
 
@@ -57,28 +60,38 @@ def draw_results(results: Mapping[str, Result], path: Path) -> Path:
 
     drawn = _drawn(results)
     colours = _colours(drawn)
-    small = any(r.point for r in drawn.values()) or len(drawn) > 7  # long names, or many
-    size = (10 + 0.4 * max(0, len(drawn) - 8), 4.2)
+    lying = any(r.point for r in drawn.values())  # long names: they stand beside bars, in place of a legend
+    small = lying or len(drawn) > 7
+    size = (10, max(4.2, 1.2 + 0.3 * len(drawn))) if lying else (10 + 0.4 * max(0, len(drawn) - 8), 4.2)
     figure, (left, right) = plt.subplots(1, 2, figsize=size, width_ratios=(1.5, 1), layout="constrained")
     first = next(iter(results.values()))
-    title = f"{first.benchmark}, {first.config['tasks']} tasks, {len(first.runs)} runs"
+    title = f"{first.benchmark}, {counted(first.config['tasks'], 'task')}, {counted(len(first.runs), 'run')}"
     left_out = sum(r.method != "random-init" and bool(r.complete_runs) for r in results.values()) > len(drawn)
     figure.suptitle(title + (f"; the best {MANY} points a method" if left_out else ""), fontsize=12)
     for number, (name, result) in enumerate(drawn.items()):
         _curve(left, name, result, colours[name])
-        _bar(right, number, result, colours[name], small=small)
+        _bar(right, number, result, colours[name], small=small, lying=lying)
     left.set(xlabel="tasks learned", ylabel="average accuracy of tasks so far (%)")
     left.xaxis.get_major_locator().set_params(integer=True)
-    if drawn:
+    if first.config["tasks"] == 1:
+        left.set_xticks([1])
+    if drawn and not lying:
         left.legend(frameon=False, fontsize=7 if small else 9, ncols=1 if len(drawn) <= 10 else 2)
-    right.set(ylabel="average accuracy in the end (%)")
-    names = [re.sub(r"(?<=[\[,])", "\n", name) for name in drawn]  # a line a value
-    right.set_xticks(range(len(drawn)), names, rotation=30, ha="right", fontsize=7 if small else None)
     low = min((run.matrix[-1].mean() for r in drawn.values() for run in r.complete_runs), default=0.0)
-    right.set_ylim(bottom=max(0.0, 10 * np.floor((low - 5) / 10)))
+    bottom = max(0.0, 10 * np.floor((low - 5) / 10))
+    told = "average accuracy in the end (%)"
+    if lying:
+        right.set(xlabel=told, xlim=(bottom, min(FULL, right.get_xlim()[1])))
+        names = [textwrap.fill(name.replace(",", ", "), NAME) for name in drawn]
+        right.set_yticks(range(len(drawn)), names, fontsize=7)
+        right.invert_yaxis()
+    else:
+        right.set(ylabel=told, ylim=(bottom, min(FULL, right.get_ylim()[1])))
+        right.set_xticks(range(len(drawn)), [*drawn], rotation=30, ha="right", fontsize=7 if small else None)
+    left.set_ylim(top=min(FULL, left.get_ylim()[1]))
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.25)
+        axes.grid(axis="x" if lying and axes is right else "y", alpha=0.25)
         axes.set_axisbelow(True)
     return save_figure(figure, path, kept="The results themselves are saved.")
 
@@ -107,7 +120,7 @@ def _colours(results: Mapping[str, Result]) -> dict[str, Any]:
 
 def _curve(axes: Axes, name: str, result: Result, colour: Any) -> None:
     matrices = result.accuracy
-    if len(matrices[0]) == 1:  # joint training: one number, for all tasks at once
+    if len(matrices[0]) == 1 < result.config["tasks"]:  # joint training: one number, for all tasks at once
         axes.axhline(matrices.mean(), color=colour, linestyle="--", linewidth=1, label=name)
         return
     curves = np.array([average_curve(matrix) for matrix in matrices])
@@ -118,12 +131,20 @@ def _curve(axes: Axes, name: str, result: Result, colour: Any) -> None:
         axes.fill_between(tasks, mean - sem, mean + sem, color=colour, alpha=0.18, linewidth=0)
 
 
-def _bar(axes: Axes, place: int, result: Result, colour: Any, *, small: bool) -> None:
+def _bar(axes: Axes, place: int, result: Result, colour: Any, *, small: bool, lying: bool) -> None:
     aac = result.aac
     assert aac is not None
     error: Any = aac.sem if len(aac.runs) > 1 else None
-    axes.bar(place, aac.mean, yerr=error, color=colour, width=0.65, capsize=4, alpha=0.85)
-    spread = np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1)
-    axes.scatter(place + spread, aac.runs, s=12, color="white", edgecolor="black", linewidth=0.6, zorder=3)
-    where: Any = {"xycoords": ("data", "axes fraction"), "ha": "center", "fontsize": 7 if small else None}
-    axes.annotate(f"{aac.mean:.1f}", (place, 0.02), color="white", **where)
+    places = place + (np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1))
+    points: Any = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.6, "zorder": 3, "clip_on": False}
+    text: Any = {"color": "white", "fontsize": 7 if small else None}
+    if lying:
+        axes.barh(place, aac.mean, xerr=error, color=colour, height=0.65, capsize=3, alpha=0.85)
+        axes.scatter(aac.runs, places, **points)
+        beside: Any = ("axes fraction", "data")
+        axes.annotate(f"{aac.mean:.1f}", (0.02, place), xycoords=beside, va="center", **text)
+    else:
+        axes.bar(place, aac.mean, yerr=error, color=colour, width=0.65, capsize=4, alpha=0.85)
+        axes.scatter(places, aac.runs, **points)
+        below: Any = ("data", "axes fraction")
+        axes.annotate(f"{aac.mean:.1f}", (place, 0.02), xycoords=below, ha="center", **text)
