@@ -180,3 +180,33 @@ def test_overlays() -> None:
     warm = overlay(image, heat)
     assert int(warm[3, 3, 0]) > int(warm[0, 0, 0])  # red where it is hot
     assert max(picture(np.zeros((300, 200, 3), dtype=np.uint8)).shape) == 128
+
+
+def test_a_layer_under_two_names() -> None:
+    """A convolution that sees the images, then its own maps, and lends its weight to a third: as the modules say, at
+    every asking, and for every learner.
+    """
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(2, 2, 3, padding=1)
+            self.again, self.last = self.first, nn.Conv2d(2, 2, 3, bias=False)
+            self.last.weight = self.first.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.again(self.first(x).relu()).relu()).flatten(1)
+
+    met = stream()
+    net = Net(Shared(), met.input_shape, met.class_counts, learners=2)
+    model = Model(net, net.initial([0]), met)
+    x, labels = images_of(model, "test", 0)
+    views, own = net.layout.views(model.rows[0]), []
+    for k in range(2):
+        learner = Shared()
+        learner.load_state_dict({name: views[name][k] for name in net.backbone_names}, strict=False)
+        own.append(learner(x))
+    expected = plain_head(model, model.rows[0], 0, own[0] + own[1])
+    for _ in range(2):
+        _, logits = class_maps(model, x, 0, "last", labels)
+        torch.testing.assert_close(logits, expected.detach())

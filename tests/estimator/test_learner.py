@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from pathlib import Path
 from typing import Any
@@ -258,3 +259,10 @@ def test_numbers_of_numpy_are_settings(tmp_path: Path) -> None:
     learner.save(tmp_path / "it.safetensors")
     again = ContinualLearner.load(tmp_path / "it.safetensors", device="cpu")
     assert again.get_params()["epochs"] == 2 and np.array_equal(again.predict_proba(x), learner.predict_proba(x))
+
+
+def test_a_learner_with_a_layer_under_two_names_can_be_copied() -> None:
+    layer = nn.Linear(6, 6)
+    learner = quick(backbone=nn.Sequential(layer, nn.ReLU(), layer)).fit(*blobs(0), task="t0")
+    other = copy.deepcopy(learner)
+    assert np.array_equal(other.predict(blobs(0)[0]), learner.predict(blobs(0)[0]))

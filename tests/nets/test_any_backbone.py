@@ -70,6 +70,24 @@ class Tied(nn.Module):
         return self.back(self.there(x).tanh())
 
 
+class Twice(nn.Module):
+    """One layer under two names, and its weight in another one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.again, self.last = self.first, nn.Linear(6, 6, bias=False)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.again(self.first(x).tanh()).tanh())
+
+
+def repeated() -> nn.Module:
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
 def frozen() -> nn.Module:
     module = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
     module[0].requires_grad_(False)
@@ -85,6 +103,8 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "signals": (signals, (2, 7)),
     "transformer": (Transformer, (6,)),
     "tied": (Tied, (6,)),
+    "twice": (Twice, (6,)),
+    "repeated": (repeated, (6,)),
     "frozen": (frozen, (6,)),
 }
 
@@ -133,6 +153,19 @@ def test_learners_equal_copies_of_the_module(kind: str) -> None:
             assert (p.grad is None) == (not p.requires_grad)
             if p.grad is not None:
                 torch.testing.assert_close(gradient[name][k], p.grad)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_backbone_is_lent_tensors_and_keeps_none(kind: str) -> None:
+    build, shape = CASES[kind]
+    net = net_of(kind, build())
+    before = dict(net.backbone.named_parameters())
+    row = net.initial([5])[0].double().requires_grad_()
+    first, second = (net.forward(row, samples(kind, shape), torch.tensor([1])).logits for _ in range(2))
+    assert torch.equal(first, second)
+    after = dict(net.backbone.named_parameters())
+    assert list(after) == list(before) and all(p is before[name] for name, p in after.items())
+    copy.deepcopy(net.backbone)
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -22,6 +22,7 @@ from kenyon.analysis.model import Model
 from kenyon.errors import ConfigError, unknown
 from kenyon.metrics import Array
 from kenyon.nets.heads import GATE_SLOPE
+from kenyon.nets.lent import Lent
 from kenyon.streams.pool import holds_images
 from kenyon.streams.task import Stream
 
@@ -150,8 +151,6 @@ def class_maps(model: Model, images: Tensor, task: int, layer: str, target: Tens
 
 def _through(backbone: nn.Module, params: dict[str, Tensor], images: Tensor, layer: str) -> tuple[Tensor, Tensor]:
     """What one learner makes of images, and its activations at a layer, which gradients reach."""
-    from torch.func import functional_call
-
     leaves: list[Tensor] = []
 
     def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -163,7 +162,7 @@ def _through(backbone: nn.Module, params: dict[str, Tensor], images: Tensor, lay
     handle = backbone.get_submodule(layer).register_forward_hook(hook)
     training = backbone.training
     try:
-        features = functional_call(backbone.eval(), params, (images,))
+        features = Lent(backbone.eval())(params, images)
     finally:
         handle.remove()
         backbone.train(training)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.frame import Frame
+from kenyon.nets.lent import Lent
 from kenyon.nets.parts import vectors
 from kenyon.nets.steps import Params
 
@@ -34,7 +35,7 @@ class General:
         """`backbone` is in the mode of training. `constants`: what all learners share; `features`: how many there
         should be, None for any number.
         """
-        self.backbone, self.learners = backbone, learners
+        self.backbone, self.learners, self.lent = backbone, learners, Lent(backbone)
         self.constants, self.features = dict(constants or {}), features
         self.in_training = {part: part.training for part in backbone.modules()}
         self.by_batch = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in backbone.modules())
@@ -72,13 +73,11 @@ class General:
         return torch.stack(found)
 
     def _each(self, params: Params, images: Tensor) -> list[Tensor]:
-        from torch.func import functional_call
-
         each = {name: p.unbind() for name, p in params.items()}  # its backward is one stack
         found = []
         for k in range(self.learners):
             mine = self.constants | {name: learners[k] for name, learners in each.items()}
-            found.append(vectors(functional_call(self.backbone, mine, (images,)), len(images)))
+            found.append(vectors(self.lent(mine, images), len(images)))
         return found
 
     def _seeded(self, params: Params, images: Tensor, noise: Tensor | None) -> list[Tensor]:
