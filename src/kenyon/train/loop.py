@@ -30,6 +30,7 @@ from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
 from kenyon.train.evaluate import Evaluation, evaluate
 from kenyon.train.finite import Finite
+from kenyon.train.fitting import check_fit
 from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.objective import Objective
 from kenyon.train.regime import Training
@@ -55,6 +56,7 @@ class Trainer:
         """One run a stream; `members`: how many networks a run has that learn independently. Each is a row, and rows
         share nothing, so what is said of runs below is true of rows.
         """
+        check_fit(net, streams, method)
         self.net, self.method, self.training = net, method, training
         self.streams, self.members = tuple(streams), members
         self.device = net.device
