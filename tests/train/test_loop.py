@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kenyon.importance import fisher_published
 from kenyon.methods import Method
 from kenyon.random import Purpose, key, normal
 from kenyon.train import Trainer, Training
@@ -309,3 +310,38 @@ def test_momentum_of_a_head_that_tasks_share_goes_on() -> None:
 
     trainer.run(watch)
     assert torch.equal(*before) and bool(trainer.net.layout.view(before[0], "head.weight").any())
+
+
+def test_the_importance_of_another_network_is_its_own() -> None:
+    """Asked for after that of the network that learns, by the same definition and for the same purpose."""
+    importance = fisher_published()
+
+    def standing() -> Trainer:
+        trainer = make_trainer(method("ewc"), digit_streams([0, 1]), SHORT)
+        trainer._enter_phase()
+        return trainer
+
+    alone, after = standing(), standing()
+    other = alone.theta.roll(1, 1)
+    alone.measure(importance, other, Purpose.IMPORTANCE)
+    after.measure(importance, after.theta, Purpose.IMPORTANCE)
+    own = after.estimate.clone()
+    after.measure(importance, other, Purpose.IMPORTANCE)
+    assert torch.equal(after.estimate, alone.estimate) and not torch.equal(after.estimate, own)
+    # By another definition of the same name, too.
+    after.measure(replace(importance, numerator=2 * importance.numerator), after.theta, Purpose.IMPORTANCE)
+    torch.testing.assert_close(after.estimate, 2 * own)
+
+
+def test_work_of_two_objects_is_not_taken_for_one() -> None:
+    class Counter:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def step(self) -> None:
+            self.calls += 1
+
+    trainer, one, other = make_trainer(method("ewc"), digit_streams([0]), SHORT), Counter(), Counter()
+    for counter in (one, one, other):
+        trainer.engine.repeat(counter.step)
+    assert (one.calls, other.calls) == (2, 1)

@@ -151,8 +151,10 @@ class Engine:
         return self._teacher(row, batch) if batch.said is None else batch.said
 
     def repeat(self, work: Callable[[], None], *which: Hashable) -> None:
-        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
-        name = (work.__qualname__, self.variant, *which)
+        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU. It is known by
+        its name, whose it is and `which`: those must tell apart what works on different tensors.
+        """
+        name = (work.__qualname__, id(getattr(work, "__self__", None)), self.variant, *which)
         if name not in self.captured:
             self.captured[name] = Captured(work, self.device, self.net.execute)
         self.captured[name]()

@@ -95,11 +95,12 @@ class Measuring:
             add_importance(importance, self.estimate, engine.gradient, theta, share, pushing)
             loader.step.add_(1)
 
+        place = theta.data_ptr()  # captured work goes on with the network it began with: another needs its own
         self.estimate.zero_()
         loader.step.zero_()
         engine.seed_dropout(Purpose.IMPORTANCE, purpose)
         for _ in range(-(-loader.steps // self.at_once)):
-            engine.repeat(several_batches if self.at_once > 1 else one_batch, importance.name, purpose)
+            engine.repeat(several_batches if self.at_once > 1 else one_batch, importance, purpose, place)
 
     def _several(
         self,
