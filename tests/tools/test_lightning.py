@@ -45,7 +45,8 @@ def made_module(by_hand: bool = False) -> Any:
             return self.net(x)
 
         def training_step(self, batch: Any, index: int) -> Tensor:
-            loss = F.cross_entropy(self(batch[0]), batch[1])
+            x, y = batch["a"] if isinstance(batch, dict) else batch  # of several loaders, or of one
+            loss = F.cross_entropy(self(x), y)
             if by_hand:
                 loss = loss + self.callback.protection()
                 self.optimizers().zero_grad()
@@ -63,7 +64,7 @@ def made_trainer(callback: Any, **more: Any) -> Any:
     from lightning.pytorch import Trainer
 
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    return Trainer(max_epochs=2, callbacks=[callback], **quiet, enable_checkpointing=False, **more)
+    return Trainer(max_epochs=2, callbacks=callback, **quiet, enable_checkpointing=False, **more)
 
 
 def plainly(
@@ -164,3 +165,63 @@ def test_another_module_is_refused() -> None:
     assert callback.protection is not None and callback.protection.tasks == 0
     with pytest.raises(ConfigError, match="protects another module"):
         made_trainer(callback).fit(made_module(), loaders()[0])
+
+
+def test_several_loaders_are_refused_before_the_training() -> None:
+    module = made_module()
+    from kenyon.tools.lightning import ProtectionCallback
+
+    first, second = loaders()
+    before = module.net.body[0].weight.clone()
+    with pytest.raises(ConfigError, match=r"one loader, and this fit has 2 of them\. .*consolidate=False"):
+        made_trainer(ProtectionCallback(strength=1.0)).fit(module, {"a": first, "b": second})
+    assert torch.equal(module.net.body[0].weight, before)
+    by_hand, si = ProtectionCallback(strength=1.0, consolidate=False), ProtectionCallback("si", strength=1.0)
+    for callback in (by_hand, si):
+        made_trainer(callback).fit(module, {"a": first, "b": second})
+    assert by_hand.protection is not None and si.protection is not None
+    by_hand.protection.consolidate(first)
+    assert by_hand.protection.tasks == si.protection.tasks == 1
+
+
+def test_two_callbacks_in_one_trainer(tmp_path: Path) -> None:
+    """Each has its own place in a checkpoint."""
+    module = made_module()
+    from kenyon.tools.lightning import ProtectionCallback
+
+    def both() -> list[Any]:
+        return [
+            ProtectionCallback("ewc", strength=1.0, exclude="net.head"),
+            ProtectionCallback("mas", strength=1.0, exclude="net.body"),
+        ]
+
+    then, now = both(), both()
+    trainer = made_trainer(then)
+    trainer.fit(module, loaders()[0])
+    trainer.save_checkpoint(tmp_path / "both.ckpt")
+    made_trainer(now).fit(made_module(), loaders()[0], ckpt_path=str(tmp_path / "both.ckpt"), weights_only=True)
+    for saved, found in zip(then, now, strict=True):
+        assert found.protection.definition == saved.protection.definition
+        assert set(found.protection.importance) == set(saved.protection.importance)
+        for name, anchor in saved.protection.anchor.items():
+            assert torch.equal(found.protection.anchor[name], anchor)
+
+
+def test_a_state_under_another_key_is_found_and_says_whether_it_fits(tmp_path: Path) -> None:
+    module = made_module()
+    from kenyon.tools.lightning import ProtectionCallback
+
+    path = tmp_path / "one.ckpt"
+    callback = ProtectionCallback("ewc", strength=1.0, exclude="net.head")
+    trainer = made_trainer(callback)
+    trainer.fit(module, loaders()[0])
+    trainer.save_checkpoint(path)
+    with pytest.raises(ConfigError, match="this protection measures mas"):
+        other = made_trainer(ProtectionCallback("mas", strength=1.0, exclude="net.head"))
+        other.fit(made_module(), loaders()[0], ckpt_path=str(path), weights_only=True)
+    saved = torch.load(path, weights_only=True)
+    saved["callbacks"] = {"ProtectionCallback": saved["callbacks"][callback.state_key]}  # once it had no more
+    torch.save(saved, path)
+    fresh = ProtectionCallback("ewc", strength=1.0, exclude="net.head")
+    made_trainer(fresh).fit(made_module(), loaders()[0], ckpt_path=str(path), weights_only=True)
+    assert fresh.protection is not None and fresh.protection.tasks >= 1

@@ -27,6 +27,11 @@ def bare(model: nn.Module) -> nn.Module:
             return model
 
 
+def listed(exclude: Excluded) -> list[str | nn.Module]:
+    """What is excluded, one or several, as a list."""
+    return [exclude] if isinstance(exclude, (str, nn.Module)) else list(exclude)
+
+
 class Chosen:
     """All parameters of a model but those excluded, by a name (its own or that of a module it is in) or by a module.
 
@@ -40,7 +45,7 @@ class Chosen:
         self.model = bare(model)
         if lazy := next((name for name, p in self.model.named_parameters() if is_lazy(p)), None):
             raise ConfigError(f"{lazy} has no shape yet. Send a batch through the model first.")
-        self.exclude = [exclude] if isinstance(exclude, (str, nn.Module)) else list(exclude)
+        self.exclude = listed(exclude)
         self.shapes = {name: tuple(parameter.shape) for name, parameter in self._find().items()}
         if not self.shapes:
             raise ConfigError(f"No parameter of {type(self.model).__name__} is left. Exclude less.")

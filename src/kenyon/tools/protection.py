@@ -51,7 +51,7 @@ class Protection:
         number from 0 to 1 by which what was before decays; otherwise as the importance is published.
         """
         check_strength("strength", strength)
-        self.definition = _definition(importance, accumulate)
+        self.definition = find_definition(importance, accumulate)
         self.chosen = Chosen(model, exclude)
         self.strength = strength
         self.factor = 1.0 if isinstance(self.definition, PathImportance) else 0.5
@@ -128,9 +128,10 @@ class Protection:
         self.tasks, self.importance, self.anchor = state["tasks"], importance, anchor
 
 
-def _definition(
+def find_definition(
     importance: str | GradientImportance | PathImportance, accumulate: Merge | None
 ) -> GradientImportance | PathImportance:
+    """Of an importance that is named or given."""
     if isinstance(importance, str):
         if importance not in NAMED:
             raise unknown("importance", importance, NAMED)
