@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from kenyon.errors import ConfigError, DataError
-from kenyon.importance import fisher_large
+from kenyon.importance import fisher_exact, fisher_large
 from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
 from kenyon.tracked import rwalk
 from tests.tools.small import batches, classifier, learners, moved, vectors
@@ -65,6 +66,23 @@ MADE: list[tuple[Callable[[], Any], str]] = [
     (lambda: Protection(nn.LazyLinear(3), strength=1.0), "weight has no shape yet. Send a batch"),
     (lambda: Protection(classifier(), strength=1.0).consolidate(TensorDataset(torch.zeros(2, 4))), "DataLoader"),
     (lambda: _consolidated(torch.tensor([0, 7])), "do not fit the logits .* from 0 to"),
+    (lambda: _consolidated(torch.tensor([[0], [1]])), r"not on \(2, 3\) and \(2, 1\)\. Flatten them in predict="),
+    (lambda: _consolidated(torch.eye(3)), r"and \(3, 3\)\. One-hot labels become classes by labels\.argmax\(1\)"),
+    (lambda: _consolidated(torch.zeros(3, 2, 2, dtype=torch.long)), r"and \(3, 2, 2\)\. Flatten them"),
+    (
+        lambda: Protection(classifier(), strength=1.0).consolidate(
+            batches(*vectors(5), 5), lambda model, batch: (model(batch[0]), batch[1][0])
+        ),
+        r"not on \(5, 3\) and \(\)",
+    ),
+    (
+        lambda: Protection(
+            classifier(),
+            replace(fisher_exact(), objective=lambda logits, labels, valid: logits.sum(1)),
+            strength=1.0,
+        ).consolidate(batches(*vectors(5), 5)),
+        r"fisher_exact gives \(1,\) for a batch",
+    ),
     (lambda: _consolidated(torch.tensor([0.0, 1.0])), "do not fit the logits .* whole number"),
     (
         lambda: Collaborative([nn.Linear(2, 3), nn.Linear(2, 4)], nn.Linear(3, 2))(torch.zeros(1, 2)),
@@ -207,3 +225,9 @@ def test_synaptic_intelligence_with_gradients_that_are_nan() -> None:
     with pytest.raises(DataError, match=r"body.0.weight is not finite"):
         protection.consolidate()
     assert protection.tasks == 0 and not protection.importance
+
+
+def test_labels_that_nothing_looks_at_may_have_any_shape() -> None:
+    protection = Protection(classifier(), "mas", strength=1.0)
+    protection.consolidate([(torch.ones(3, 4), torch.zeros(3, 2))])
+    assert protection.tasks == 1

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from kenyon.errors import ConfigError, DataError
-from kenyon.importance import GradientImportance
+from kenyon.importance import GradientImportance, mean_cross_entropy
 from kenyon.tools.batches import Predict, recut
 from kenyon.tools.parameters import precise
 from kenyon.tools.processes import processes, summed
@@ -37,11 +37,7 @@ def measured(
     with torch.enable_grad(), _in_mode(model, dropout=importance.dropout):
         for batch in recut(loader, importance.batch, device):
             logits, labels = predict(model, batch)
-            if logits.ndim != 2 or len(labels) != len(logits):
-                raise ConfigError(
-                    f"Importance is measured on logits (samples, classes) and labels (samples,), not on "
-                    f"{tuple(logits.shape)} and {tuple(labels.shape)}. Flatten them in predict=..."
-                )
+            _check_shapes(logits, labels, classes=importance.objective is mean_cross_entropy)
             valid = torch.ones(len(logits), device=logits.device)
             try:
                 value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
@@ -52,6 +48,11 @@ def measured(
                     f"Labels ({labels.dtype}) do not fit the logits {tuple(logits.shape)}: {error} Give the class of "
                     f"every sample, a whole number from 0 to {logits.shape[1] - 1}; predict=... may change them."
                 ) from error
+            if value.ndim:
+                raise ConfigError(
+                    f"The objective of {importance.name} gives {tuple(value.shape)} for a batch. It must be one "
+                    "number: the sum or the mean over the samples."
+                )
             gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
             for name, gradient in zip(moving, gradients, strict=True):
                 if gradient is not None:
@@ -69,6 +70,18 @@ def measured(
         tensor.div_(samples)
     check_finite(found)
     return found
+
+
+def _check_shapes(logits: Tensor, labels: Tensor, *, classes: bool) -> None:
+    """`classes`: labels are compared with; what else an importance makes of them is its own affair."""
+    if logits.ndim == 2 and labels.ndim and len(labels) == len(logits) and (labels.ndim == 1 or not classes):
+        return
+    hot = classes and labels.shape == logits.shape
+    what = "One-hot labels become classes by labels.argmax(1)" if hot else "Flatten them"
+    raise ConfigError(
+        "Importance is measured on logits (samples, classes) and labels (samples,), not on "
+        f"{tuple(logits.shape)} and {tuple(labels.shape)}. {what} in predict=..."
+    )
 
 
 def check_finite(found: dict[str, Tensor]) -> None:
