@@ -311,3 +311,29 @@ def test_measuring_leaves_every_buffer_as_it_was() -> None:
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     Protection(model, strength=1.0, exclude="head").consolidate(batches(*vectors(50), 10))
     assert len(before) > 3 and all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
+
+
+def test_a_tied_weight_is_excluded_with_either_layer_by_name_and_by_module() -> None:
+    """A language model's head that has the weight of its embedding; PyTorch names the weight after the first."""
+
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.body, self.head = nn.Embedding(7, 4), nn.Linear(4, 4), nn.Linear(4, 7)
+            self.head.weight = self.embedding.weight
+            self.decoder = self.head
+
+    model = Tied()
+    ways = [
+        model.head,
+        "head",
+        model.decoder,
+        "decoder",
+        ["decoder.weight", "head.bias"],
+        ["head.weight", "decoder.bias"],
+    ]
+    for exclude in ways:
+        assert set(Protection(model, strength=1.0, exclude=exclude).chosen.shapes) == {"body.weight", "body.bias"}
+    for exclude in (model.embedding, "embedding", "head.weight"):
+        found = Protection(model, strength=1.0, exclude=exclude).chosen.shapes
+        assert set(found) == {"body.weight", "body.bias", "head.bias"}

@@ -66,15 +66,17 @@ class Chosen:
         own = [module for module in self.model.modules() if isinstance(module, Learned)]
         others = {id(p) for module in (*self._modules(), *own) for p in module.parameters()}
         names = [name for name in self.exclude if isinstance(name, str)]
-        everything = dict(self.model.named_parameters())
-        known = {*everything, *(name for name, _ in self.model.named_modules() if name)}
+        # Under every name that it has: a weight that two layers share is excluded with either of them.
+        every = list(self.model.named_parameters(remove_duplicate=False))
+        known = {n for n, _ in (*every, *self.model.named_modules(remove_duplicate=False)) if n}
         for name in names:
             if name not in known:
                 raise unknown(f"module or parameter of {type(self.model).__name__}", name, known)
+        others |= {id(parameter) for name, parameter in every if _inside(name, names)}
         return {
             name: parameter
-            for name, parameter in everything.items()
-            if id(parameter) not in others and parameter.is_floating_point() and not _inside(name, names)
+            for name, parameter in self.model.named_parameters()
+            if id(parameter) not in others and parameter.is_floating_point()
         }
 
     def _modules(self) -> list[nn.Module]:
