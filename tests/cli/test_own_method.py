@@ -7,9 +7,13 @@ import runpy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from kenyon import ContinualLearner
+from kenyon.errors import ConfigError
+from kenyon.experiments import configure
 from kenyon.methods import METHODS, find_method, load_method_file
 from kenyon.nets import Net, digits_mlp
 from kenyon.penalties import Weights
@@ -122,3 +126,63 @@ def test_the_forces_of_the_examples_penalty_are_its_gradient() -> None:
     for force in penalty.forces(weights, got):
         force.add_to(got, theta.detach())
     torch.testing.assert_close(got, expected)
+
+
+NEEDY = """
+from typing import Literal
+from kenyon.methods import Method, method
+from kenyon.replay import Replay
+
+@method
+def needy_replay(memory: int, form: Literal["mixed", "published"]):
+    return Method(replay=Replay(memory, form=form))
+
+@method
+def needy_several(share: float):
+    assert 0 < share < 1
+    return Method(multi=True)
+"""
+
+
+def test_required_values_that_are_no_strengths(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    """What the values decide is asked of the method at those that were given."""
+    file = tmp_path / "mine.py"
+    file.write_text(NEEDY)
+    run = ("run", "digits", "--method", file, "--out", tmp_path, *SMALL)
+    said = kenyon(*run, "--set", "memory=5")
+    assert said.code == 1 and "needy-replay needs form: give it with --set form=VALUE" in said.err
+    given = ("--set", "memory=5", "--set", "form=mixed", "--set", "share=0.5")
+    said = kenyon(*run, *given, "--json")
+    assert said.code == 0, said.err
+    assert list(json.loads(said.out.splitlines()[-1])["methods"]) == ["needy-replay", "needy-several"]
+    assert find_method("needy-replay").keeps_samples  # at values that are made up
+    made = {
+        name: configure("digits", name, overrides=values)
+        for name, values in (
+            ("needy-replay", {"memory": 5, "form": "mixed"}),
+            ("needy-several", {"share": 0.5}),
+        )
+    }
+    assert [config.architecture.learners for config in made.values()] == [1, 5]
+    with pytest.raises(ConfigError, match="no setting of needy-replay called 'learners'"):
+        configure("digits", "needy-replay", overrides={"memory": 5, "form": "mixed", "learners": 2})
+    assert configure("digits", "needy-several", overrides={"share": 0.5, "learners": 2}).architecture.learners == 2
+    said = kenyon("list", "methods")  # a method that refuses what is made up stands in nobody's way
+    assert said.code == 0, said.err
+
+
+def test_required_values_in_the_estimator(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(NEEDY)
+    load_method_file(file)
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
+    one = ContinualLearner(method="needy-replay", options={"memory": 5, "form": "mixed"}, epochs=1).fit(x, y)
+    several = ContinualLearner(method="needy-several", options={"share": 0.5}, epochs=1).fit(x, y)
+    assert (one.knowledge_.net.learners, several.knowledge_.net.learners) == (1, 5)
+
+
+def test_a_function_that_returns_no_method(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from kenyon.methods import Method, method\n@method\ndef mine(): Method()")
+    said = kenyon("run", "digits", "--method", file, "--out", tmp_path, *SMALL)
+    assert said.code == 1 and "the method mine gives None. It must return a Method" in said.err

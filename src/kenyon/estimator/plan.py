@@ -112,9 +112,9 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
         raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {values['heads']!r}.")
     values["seed"] = whole("seed", values["seed"], 0)
     with as_setting_errors():
-        values["learners"] = learners_of(values["method"], values["learners"])
         strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}
         method = build_method(values["method"], strengths, values["options"])
+        values["learners"] = learners_of(values["method"], method, values["learners"])
         share = values["validation"] if validated else None
         training = build_training(values["epochs"], values["batch"], values["rate"], share)
         options = {

@@ -10,7 +10,7 @@ from torch import nn
 
 from kenyon.errors import shown
 from kenyon.estimator.errors import SettingError
-from kenyon.methods import METHODS, Method, MethodSpec, find_method
+from kenyon.methods import METHODS, Method, find_method
 from kenyon.train import Training
 
 # For data that nobody has tuned on. lambda_sp on EWC and on MAS lies where three small streams (digits, a table, a
@@ -41,29 +41,31 @@ DEFAULTS: dict[str, dict[str, float]] = {
 }
 
 
-def spec_of(name: str) -> MethodSpec:
-    """A method whose tasks may arrive one by one."""
-    spec = find_method(name)
-    if spec.schedule in ("joint", "restart"):
-        words = {
-            "joint": "learns all tasks at once, and here they arrive one by one",
-            "restart": "keeps nothing of the tasks before",
-        }
-        others = sorted(n for n in METHODS if find_method(n).schedule not in words)
-        raise SettingError(f"{name} {words[spec.schedule]}. Choose another method: {', '.join(others)}.")
-    return spec
-
-
 def build_method(name: str, strengths: Mapping[str, float | None], options: Mapping[str, Any] | None) -> Method:
-    """`strengths`: None stands for the default; `options`: anything else that the method takes."""
-    spec = spec_of(name)
+    """One whose tasks may arrive one by one. `strengths`: None stands for the default; `options`: anything else that
+    the method takes.
+    """
+    spec = find_method(name)
+    _check_growing(name, spec.schedule)  # before it asks for values
     given = {n: value for n, value in strengths.items() if value is not None}
     if options is not None and not isinstance(options, Mapping):
         raise SettingError(f"options must be a dictionary of settings by name, not {shown(options)}.")
     twice = sorted(set(given) & set(options or {}))
     if twice:
         raise SettingError(f"{twice[0]} is given twice, by itself and in options. Give it once.")
-    return spec({**DEFAULTS.get(name, {}), **given, **(options or {})})
+    made = spec({**DEFAULTS.get(name, {}), **given, **(options or {})})
+    _check_growing(name, made.schedule)
+    return made
+
+
+def _check_growing(name: str, schedule: str) -> None:
+    words = {
+        "joint": "learns all tasks at once, and here they arrive one by one",
+        "restart": "keeps nothing of the tasks before",
+    }
+    if schedule in words:
+        others = sorted(n for n in METHODS if find_method(n).schedule not in words)
+        raise SettingError(f"{name} {words[schedule]}. Choose another method: {', '.join(others)}.")
 
 
 def whole(name: str, value: Any, least: int) -> int:
@@ -73,13 +75,12 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def learners_of(name: str, learners: int | None) -> int:
-    """How many learners a method has."""
-    spec = spec_of(name)
+def learners_of(name: str, made: Method, learners: int | None) -> int:
+    """How many learners a method of that name has."""
     if learners is None:
-        return spec.learners
+        return made.learners
     learners = whole("learners", learners, 1)
-    if learners > 1 and not spec.multi:
+    if learners > 1 and not made.multi:
         several = sorted(n for n in METHODS if find_method(n).multi and find_method(n).schedule == "sequential")
         raise SettingError(
             f"{name} has one learner, not {learners}. Leave learners out, or choose {', '.join(several)}."

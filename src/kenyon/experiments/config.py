@@ -141,13 +141,13 @@ def configure(
     training = replace(bench.training, **take(given, Training))
     hyper = dict(bench.hyperparameters.get(method, {}))
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
-    spec(hyper)  # says what is missing or impossible
-    shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(method)}
-    learners = shape.pop("learners", spec.learners)
-    parts = len(bench.source.class_counts) if spec.schedule == "discrete" else learners
+    made = spec(hyper)  # says what is missing or impossible
+    shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(made)}
+    learners = shape.pop("learners", made.learners)
+    parts = len(bench.source.class_counts) if made.schedule == "discrete" else learners
     architecture = build_architecture(learners, partial(bench.width_for, parts), shape)
     if given:
-        raise unknown(f"setting of {method}", next(iter(given)), settings(method))
+        raise unknown(f"setting of {method}", next(iter(given)), settings(method, made))
     if search and search.share + training.validation >= 1:
         raise ConfigError(
             f"Of the training data {search.share:g} is to score on and {training.validation:g} for validation, and "
@@ -174,17 +174,16 @@ def changed_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict
     }
 
 
-def settings(method: str) -> tuple[str, ...]:
-    """Everything `--set` may name for a method."""
-    training = (f.name for f in fields(Training))
-    return (*training, *architecture_settings(method), *find_method(method).hyperparameters)
+def settings(method: str, made: Method | None = None) -> tuple[str, ...]:
+    """Everything `--set` may name for a method; `made`: where its values are known."""
+    training, spec = (f.name for f in fields(Training)), find_method(method)
+    return (*training, *architecture_settings(made or spec.example), *spec.hyperparameters)
 
 
-def architecture_settings(method: str) -> tuple[str, ...]:
-    spec = find_method(method)
-    if spec.apart:
+def architecture_settings(made: Method) -> tuple[str, ...]:
+    if made.apart:
         return ("learners", "width", "precision", "first_heads")
-    return tuple(f.name for f in fields(Architecture)) if spec.multi else ("width", "precision", "first_heads")
+    return tuple(f.name for f in fields(Architecture)) if made.multi else ("width", "precision", "first_heads")
 
 
 def take(given: dict[str, Any], part: type) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
     """The method of a fleet: strengths that differ between its runs become tensors (R,), one number a row."""
     config = cells[0].config
     hyper, spec = dict(config.hyper), find_method(config.method)
-    members = config.architecture.learners if spec.apart else 1
+    members = config.architecture.learners if spec(hyper).apart else 1
     for name in spec.strengths:
         values = [cell.config.hyper.get(name) for cell in cells]
         if len(set(values)) > 1:

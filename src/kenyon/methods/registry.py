@@ -15,7 +15,7 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from kenyon.errors import ConfigError, unknown
+from kenyon.errors import ConfigError, shown, unknown
 from kenyon.hooks import Mechanism
 from kenyon.mechanisms import ActiveColumn
 from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
@@ -55,6 +55,11 @@ class Method:
                 )
 
     @property
+    def learners(self) -> int:
+        """How many it has, unless told otherwise."""
+        return LEARNERS if self.multi else 1
+
+    @property
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
         return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
@@ -72,6 +77,9 @@ class Method:
     def prediction_penalties(self) -> tuple[PredictionPenalty, ...]:
         """Those on what the learners say of a batch."""
         return tuple(p for p in self.penalties if isinstance(p, PredictionPenalty))
+
+
+UNTOLD = Method(multi=True)  # of which nothing is known: it may have several learners, and is ordinary otherwise
 
 
 @dataclass(frozen=True)
@@ -111,13 +119,13 @@ class MethodSpec:
 
     @property
     def multi(self) -> bool:
-        """Whether the method has several learners, whatever its hyper-parameters."""
+        """Whether the method has several learners; also where that depends on values which are not known."""
         return self.example.multi
 
     @property
     def learners(self) -> int:
         """How many it has, unless told otherwise."""
-        return LEARNERS if self.multi else 1
+        return self.example.learners
 
     @property
     def apart(self) -> bool:
@@ -135,8 +143,14 @@ class MethodSpec:
 
     @property
     def example(self) -> Method:
-        """The method at some strengths, for what does not depend on them."""
-        return self.build(**dict.fromkeys(self.required, 0.0))
+        """The method at some values, for what does not depend on them: where its own are known, make it of them."""
+        hints = self._hints
+        try:
+            return self({name: _made_up(hints.get(name)) for name in self.required})
+        except Exception:  # somebody's own function, and values that nobody chose
+            if not self.required:
+                raise
+            return UNTOLD
 
     def __call__(self, hyper: Mapping[str, Any] | None = None) -> Method:
         given = dict(hyper or {})
@@ -146,7 +160,13 @@ class MethodSpec:
         missing = [name for name in self.required if name not in given]
         if missing:
             raise ConfigError(f"{self.name} needs {', '.join(missing)}: give it with --set {missing[0]}=VALUE.")
-        return self.build(**given)
+        made = self.build(**given)
+        if not isinstance(made, Method):
+            raise ConfigError(
+                f"The function of the method {self.name} gives {shown(made)}. It must return a Method: "
+                "return Method(importance, penalties)."
+            )
+        return made
 
 
 METHODS: dict[str, MethodSpec] = {}
@@ -177,9 +197,21 @@ def load_method_file(path: Path) -> list[str]:
     return names
 
 
-def _kind(hint: Any) -> type:
+def _first(hint: Any) -> Any:
     """Of alternatives the first counts; None is always allowed."""
-    first = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+    return get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+
+
+def _kind(hint: Any) -> type:
+    first = _first(hint)
     if get_origin(first) is Literal:
         return str
     return first if first in (str, bool, int) else float
+
+
+def _made_up(hint: Any) -> Any:
+    """A value of that kind which few methods refuse: the first word, False, 1, or a strength of 0."""
+    first = _first(hint)
+    if get_origin(first) is Literal:
+        return get_args(first)[0]
+    return {str: "", bool: False, int: 1}.get(first, 0.0)

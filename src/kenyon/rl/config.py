@@ -108,20 +108,23 @@ class GamesConfig:
 
 def playable(spec: MethodSpec) -> bool:
     """Whether a method is one for games: penalties and importances are, what acts on a task's images is not."""
-    method = spec.example
+    return _plays(spec.example)
+
+
+def _plays(method: Method) -> bool:
     ordinary = method.stages == (LEARN,) and not (method.mechanisms or method.replay or method.apart)
     return ordinary and method.schedule in ("sequential", "restart")
 
 
-def settings(method: str) -> tuple[str, ...]:
-    """Everything `--set` may name for a method that learns games."""
-    regime = (f.name for f in fields(Ppo))
-    return (*regime, *_shape_settings(method), *find_method(method).hyperparameters)
+def settings(method: str, made: Method | None = None) -> tuple[str, ...]:
+    """Everything `--set` may name for a method that learns games; `made`: where its values are known."""
+    regime, spec = (f.name for f in fields(Ppo)), find_method(method)
+    return (*regime, *_shape_settings(made or spec.example), *spec.hyperparameters)
 
 
-def _shape_settings(method: str) -> tuple[str, ...]:
+def _shape_settings(made: Method) -> tuple[str, ...]:
     """Heads of games begin nearly even anyway."""
-    return tuple(name for name in architecture_settings(method) if name != "first_heads")
+    return tuple(name for name in architecture_settings(made) if name != "first_heads")
 
 
 def configure_games(
@@ -134,10 +137,7 @@ def configure_games(
     """The published configuration of a method on a suite of games, with the user's overrides."""
     arena, spec = find_arena(arena_name), find_method(method)
     if not playable(spec):
-        some = ", ".join(name for name, other in METHODS.items() if playable(other))
-        raise ConfigError(
-            f"{method} works on the images of a task, and games have none. For games there are: {some}."
-        )
+        raise _unplayable(method)
     suite = arena.suite
     chosen = suite.games if games is None else tuple(games)
     if not chosen:
@@ -151,10 +151,18 @@ def configure_games(
     training = replace(arena.ppo, **take(given, Ppo))
     hyper = dict(arena.hyperparameters.get(method, {}))
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
-    check_importance(spec(hyper), training.anchors)  # and the method says what is missing or impossible
-    shape = {name: given.pop(name) for name in list(given) if name in _shape_settings(method)}
-    learners = shape.pop("learners", spec.learners)
+    made = spec(hyper)  # says what is missing or impossible
+    if not _plays(made):
+        raise _unplayable(method)
+    check_importance(made, training.anchors)
+    shape = {name: given.pop(name) for name in list(given) if name in _shape_settings(made)}
+    learners = shape.pop("learners", made.learners)
     architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
     if given:
-        raise unknown(f"setting of {method}", next(iter(given)), settings(method))
+        raise unknown(f"setting of {method}", next(iter(given)), settings(method, made))
     return GamesConfig(arena_name, method, chosen, training, architecture, hyper)
+
+
+def _unplayable(method: str) -> ConfigError:
+    some = ", ".join(name for name, other in METHODS.items() if playable(other))
+    return ConfigError(f"{method} works on the images of a task, and games have none. For games there are: {some}.")
