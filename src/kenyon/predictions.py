@@ -74,6 +74,8 @@ class Divergence:
     def value(self, p: Predictions) -> Tensor:
         assert p.own_log_p is not None
         log_p, K = p.own_log_p, p.own_log_p.shape[-3]
+        if K == 1:  # nobody to differ from; the paper's weights would be a softmax over nothing
+            return p.weight.new_zeros(p.weight.shape[:-1])
         adaptive = self.adaptive and not p.first_task
         if self.form == "published":
             return _PublishedDivergence.apply(log_p, p.learned["afs"] if adaptive else None, p.weight)  # type: ignore

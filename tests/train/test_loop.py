@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args, get_type_hints
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.importance import fisher_published
-from kenyon.methods import Method
+from kenyon.methods import METHODS, Method
 from kenyon.random import Purpose, key, normal
 from kenyon.train import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
@@ -345,3 +346,18 @@ def test_work_of_two_objects_is_not_taken_for_one() -> None:
     for counter in (one, one, other):
         trainer.engine.repeat(counter.step)
     assert (one.calls, other.calls) == (2, 1)
+
+
+def words_of(name: str) -> list[dict[str, str]]:
+    """A method of several learners as it is, and with every word that an option of it may have."""
+    hints = get_type_hints(METHODS[name].build)
+    return [{}, *({option: word} for option, hint in hints.items() for word in get_args(hint) if type(word) is str)]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, words) for name in METHODS if METHODS[name].multi for words in words_of(name)]
+)
+def test_methods_of_several_learners_stay_finite_with_one(name: str, options: dict[str, str]) -> None:
+    trainer = make_trainer(method(name, **options), digit_streams([0]), replace(SHORT, epochs=1), learners=1)
+    trainer.run()
+    assert trainer.position.diverged == [None] and bool(trainer.theta.isfinite().all())
