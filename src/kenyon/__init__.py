@@ -66,9 +66,36 @@ _HOMES = {
 }
 
 
+# Parts that are there without another import: kenyon.streams.from_arrays(...).
+_PARTS = (
+    "analysis",
+    "errors",
+    "experiments",
+    "forces",
+    "importance",
+    "methods",
+    "metrics",
+    "nets",
+    "penalties",
+    "reproduce",
+    "rl",
+    "strengths",
+    "streams",
+    "sweep",
+    "theory",
+    "tools",
+    "train",
+)
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("nets", "streams"):  # kenyon.streams.from_arrays(...) without another import
+    if name in _PARTS:
         return import_module(f"kenyon.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kenyon' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    """With what has not been imported yet."""
+    return sorted({*globals(), *__all__, *_PARTS})
