@@ -39,6 +39,9 @@ def choose_device(name: str = "auto") -> torch.device:
         raise ConfigError(
             "PyTorch sees no CUDA device here. Choose the device cpu, or install a CUDA build of PyTorch."
         )
+    if device.type == "cuda" and (device.index or 0) >= (count := torch.cuda.device_count()):
+        there = "cuda:0 alone" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise ConfigError(f"There is no device '{name}': PyTorch sees {there}. Choose one of those, or cpu.")
     return device
 
 
