@@ -59,3 +59,15 @@ def test_what_it_switches_on_and_off_again() -> None:
     assert not is_steady() and (cudnn.deterministic, cudnn.benchmark) == before
     with pytest.raises(RuntimeError, match="something else"), deterministic(True):
         raise RuntimeError("something else")
+
+
+@pytest.mark.parametrize("warn_only", [False, True])
+def test_what_a_user_had_asked_of_pytorch_holds_again(warn_only: bool) -> None:
+    torch.use_deterministic_algorithms(True, warn_only=warn_only)
+    try:
+        with deterministic(True):
+            assert not torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled() == warn_only
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -25,7 +25,11 @@ def deterministic(wanted: bool) -> Iterator[None]:
     # Read when cuBLAS is first used: two work spaces of fixed size, so that streams do not share one.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn = torch.backends.cudnn
-    before = torch.are_deterministic_algorithms_enabled(), cudnn.deterministic, cudnn.benchmark
+    before = cudnn.deterministic, cudnn.benchmark
+    asked, warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.use_deterministic_algorithms(True)
     cudnn.deterministic, cudnn.benchmark = True, False
     try:
@@ -36,5 +40,5 @@ def deterministic(wanted: bool) -> Iterator[None]:
         first = str(error).splitlines()[0]
         raise ConfigError(f"PyTorch cannot do this with --deterministic: {first} Leave the option out.") from error
     finally:
-        torch.use_deterministic_algorithms(before[0])
-        cudnn.deterministic, cudnn.benchmark = before[1:]
+        torch.use_deterministic_algorithms(asked, warn_only=warned)
+        cudnn.deterministic, cudnn.benchmark = before
