@@ -361,3 +361,13 @@ def test_methods_of_several_learners_stay_finite_with_one(name: str, options: di
     trainer = make_trainer(method(name, **options), digit_streams([0]), replace(SHORT, epochs=1), learners=1)
     trainer.run()
     assert trainer.position.diverged == [None] and bool(trainer.theta.isfinite().all())
+
+
+def test_an_engine_stands_at_its_first_phase() -> None:
+    """Before a phase is entered, too: what it has is laid out, and nothing appears later."""
+    trainer = make_trainer(method("ewc"), digit_streams([0, 1]), SHORT)
+    before = set(vars(trainer.engine))
+    first = trainer.engine.samples.sizes.clone()
+    trainer._enter_phase()
+    assert set(vars(trainer.engine)) == before
+    assert torch.equal(trainer.engine.samples.sizes, first) and trainer.engine.first == 0

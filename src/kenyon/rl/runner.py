@@ -24,14 +24,14 @@ from kenyon.experiments.runner import check_asked, check_fleet, check_folders, c
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
-from kenyon.files import as_path
+from kenyon.files import as_path, write_atomically
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.loop import Agents, Watcher
 from kenyon.rl.results import GameOrigin, GameResult, GameRun
 from kenyon.threads import cpu_threads
 from kenyon.train import Interrupted, choose_device
-from kenyon.train.state import StateError, load_state, write_atomically
+from kenyon.train.state import StateError, load_state
 
 GamePoint = PointOf[GamesConfig]
 GameCrew = CrewOf[GamesConfig]

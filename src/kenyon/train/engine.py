@@ -96,7 +96,9 @@ class Engine:
             self.windows = Noise.at(self.keys, self.every_step)
             for loader in (self.loader, *self.measuring.loaders.values()):
                 loader.windows = self.windows
-        self.stage = LEARN
+        # Of the phase at hand; `enter` lays out its data.
+        self.stage, self.first = LEARN, phases[0][0]  # the first of its tasks
+        self.samples = self.fleet.samples("train", phases[0])
         self.captured: dict[Hashable, Captured] = {}
         self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
 
@@ -170,7 +172,7 @@ class Engine:
         for _ in range(self.loader.steps):
             self.repeat(step)
 
-    def sample_losses(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+    def batch_loss(self, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The mean loss of the stage over the batch."""
         return self.stage.loss(out, self._wanted(row, batch), batch.weight)
 

@@ -35,7 +35,7 @@ class Objective(Terms):
 
     def of_batch(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The loss of a training batch. Penalties on the weights come as `forces`."""
-        loss = self.engine.sample_losses(run, row, out, batch)
+        loss = self.engine.batch_loss(row, out, batch)
         penalties = self.method.prediction_penalties
         return loss + self.said(penalties, run, row, out, batch.weight) if penalties else loss
 

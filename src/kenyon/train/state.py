@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from kenyon.errors import ResultsError
-from kenyon.files import write_atomically as write_atomically
 from kenyon.formats import Formats
 from kenyon.sealed import unbroken, write_sealed
 from kenyon.train.device import out_of_memory
