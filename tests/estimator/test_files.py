@@ -7,6 +7,7 @@ import pickle
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from kenyon import ContinualLearner, KenyonError
+from kenyon.estimator import SettingError
 from kenyon.estimator.exporting import Plain
 from kenyon.estimator.settings import default_backbone
 from kenyon.sealed import write_sealed
@@ -66,6 +68,35 @@ def test_strings_and_no_tests(tmp_path: Path) -> None:
     assert (
         np.isnan(back.accuracy_matrix()[1]).all() and back.accuracy_matrix()[0, 0] == learner.accuracy_matrix()[0, 0]
     )
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"seed": 7}, "seed was 0"),
+        ({"learners": 3}, "learners was 2 .* now it is 3"),
+        ({"backbone": mlp(7)}, r"backbone is another .*: 0.weight was \(5, 6\) and is \(7, 6\)"),
+        ({"backbone": None}, "backbone is another"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+        ({"lambda_sp": -1.0}, "lambda_sp"),
+        ({"lambda_sp": torch.tensor(2.0)}, r"lambda_sp cannot be saved: it has tensor\(2"),
+        ({"options": {"lambda_sp": torch.tensor(2.0)}}, r"options cannot be saved: it has tensor\(2"),
+    ],
+)
+def test_no_file_is_written_that_could_not_be_loaded(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    learner = taught(1, backbone=mlp(), method="caf-ewc", learners=2, epochs=1).set_params(**changes)
+    with pytest.raises(SettingError, match=words):
+        learner.save(tmp_path / "it")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_that_json_does_not_know(tmp_path: Path) -> None:
+    options = MappingProxyType({"lambda_cpr": np.float32(0.5)})
+    learner = quick(method="cpr-ewc", epochs=1, options=options, gate=np.bool_(True), device=torch.device("cpu"))
+    learner.fit(*blobs(0), task="t0").set_params(device="a machine far away").save(tmp_path / "it")
+    back = ContinualLearner.load(tmp_path / "it", device="cpu")
+    assert back.get_params()["options"] == {"lambda_cpr": 0.5} and back.get_params()["gate"] is True
+    assert np.array_equal(back.predict_proba(blobs(0)[0]), learner.predict_proba(blobs(0)[0]))
 
 
 def test_pickles_too() -> None:

@@ -26,7 +26,7 @@ from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
 from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
-from kenyon.estimator.lesson import Lesson, held_out, learn
+from kenyon.estimator.lesson import Lesson, check_known, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import as_damage, read_learner, save_learner
 from kenyon.estimator.settings import takes_tokens, whole
@@ -228,9 +228,9 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Everything but the backbone's code, as one file (see `saving`). `tests=False` leaves the test samples out:
         of tasks learned later, rows of the accuracy matrix then have no numbers for the tasks before.
         """
-        known = self._known()
-        given = {name: value for name, value in self.get_params(deep=False).items() if name != "backbone"}
-        parameters = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+        known, parameters = self._known(), self.get_params(deep=False)
+        checked = parameters | {"device": known.net.device}  # another machine may have others
+        check_known(make_plan(checked, known.form, validated=False), known)
         attributes: dict[str, Any] = {}
         if hasattr(self, "n_features_in_"):
             attributes["n_features_in_"] = self.n_features_in_

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from numbers import Real
 
 import numpy as np
@@ -42,7 +43,7 @@ def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher |
     trainer = plan.trainer(stream)
     known = len(stream.tasks) - 1
     if before is not None:
-        _check(before.net, trainer.net)
+        _check(before.net, trainer.net, before.net.backbone_names, trainer.net.backbone_names)
         go_on(trainer, before.tensors, before.net.layout, known)
     with cpu_threads(1 if trainer.net.small else None), as_setting_errors(), as_token_errors():
         at = trainer.run(watch)
@@ -66,9 +67,16 @@ def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher |
     return replace(after, inferred=_grown(before.inferred if before else None, _inferred(after)))
 
 
-def _check(before: Net, now: Net) -> None:
-    """That learners are what they were."""
-    for name in dict.fromkeys((*before.backbone_names, *now.backbone_names)):
+def check_known(plan: Plan, known: Knowledge) -> None:
+    """That the plan is of the learner that knows this, and would make its network again."""
+    plan.check_against(known.fixed)
+    now = plan.net([len(labels) for labels in known.labels])
+    _check(known.net, now, known.net.layout.segments, now.layout.segments)
+
+
+def _check(before: Net, now: Net, *names: Iterable[str]) -> None:
+    """That the learners are what they were, in the parts of these names."""
+    for name in dict.fromkeys(chain(*names)):
         was, is_ = (net.layout.segments.get(name) for net in (before, now))
         if was is None or is_ is None or was.shape != is_.shape:
             shapes = [None if part is None else part.shape[1:] for part in (was, is_)]

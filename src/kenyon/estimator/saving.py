@@ -8,7 +8,7 @@ one that was saved would have.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from kenyon.errors import KenyonError, ResultsError
+from kenyon.errors import KenyonError, ResultsError, shown
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
@@ -33,6 +33,7 @@ from kenyon.version import __version__
 
 FORMATS = Formats("learner", 1, instead="load another file")
 PARTS = ("train", "test")  # what is kept of a task
+GIVEN_AGAIN = ("backbone", "device")  # parameters of `load`
 NONSENSE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
@@ -90,7 +91,9 @@ class Saved:
 def save_learner(
     path: Path, known: Knowledge, parameters: dict[str, Any], attributes: dict[str, Any], *, tests: bool
 ) -> None:
-    """`tests`: whether the test samples are saved, with which the accuracies of later tasks are measured."""
+    """`tests`: whether the test samples are saved, with which the accuracies of later tasks are measured. Of the
+    `parameters` the backbone and the device are not saved: who loads the file gives them.
+    """
     tensors = {f"state.{name}": tensor for name, tensor in known.tensors.items()}
     kept = [[task.train, task.test if tests else _nothing(task.test)] for task in known.stream.tasks]
     used = torch.cat([split.index for splits in kept for split in splits])
@@ -103,24 +106,20 @@ def save_learner(
     head = {
         "format": FORMATS.present,
         "kenyon": __version__,
-        "parameters": parameters,
+        "parameters": _plain({name: parameters[name] for name in parameters if name not in GIVEN_AGAIN}),
         "attributes": attributes,
-        "fixed": known.fixed,
+        "fixed": _plain(known.fixed),
         "form": asdict(known.form),
         "layout": [(name, segment.shape) for name, segment in known.net.layout.segments.items()],
         "tasks": [
             {"name": name, "labels": labels.tolist(), "dtype": labels.dtype.str}
             for name, labels in zip(known.names, known.labels, strict=True)
         ],
-        "matrix": _plain(known.matrix),
-        "inferred": _plain(known.inferred),
+        "matrix": _rows(known.matrix),
+        "inferred": _rows(known.inferred),
     }
-    try:
-        text = json.dumps(head)
-    except TypeError as error:
-        raise SettingError(f"Parameters are saved as JSON, and one of them cannot be ({error}).") from error
     with as_write_errors(path):
-        write_sealed(path, tensors, {"learner": text})
+        write_sealed(path, tensors, {"learner": json.dumps(head)})
 
 
 def read_learner(path: Path) -> Saved:
@@ -157,7 +156,30 @@ def _nothing(split: Split) -> Split:
     return Split(split.pool, split.index[:0], split.labels[:0])
 
 
-def _plain(matrix: Array) -> list[list[float | None]]:
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON has them."""
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        try:
+            plain[name] = json.loads(json.dumps(value, default=_as_python))
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"{name} cannot be saved: {error}, and parameters are saved as JSON. Set it to plain numbers or "
+                "words with set_params."
+            ) from error
+    return plain
+
+
+def _as_python(value: Any) -> Any:
+    """What JSON does not know, as what it knows: NumPy's numbers, and other kinds of dictionaries."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"it has {shown(value)}")
+
+
+def _rows(matrix: Array) -> list[list[float | None]]:
     return [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
 
 
