@@ -258,6 +258,16 @@ def test_programs_for_torch_export(tmp_path: Path) -> None:
             write(tmp_path / "file" / "it.pt2")
 
 
+def test_programs_of_inputs_that_are_taken_as_they_are(tmp_path: Path) -> None:
+    """Numbers that are not standardised, and tokens, which never are."""
+    plain = taught(2, epochs=1, standardise=False)
+    assert plain.export(tmp_path / "numbers.pt2").difference < 1e-5
+    words = np.arange(60).reshape(20, 3) % 5
+    backbone = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 4))
+    reader = quick(backbone=backbone, epochs=1).fit(words, np.arange(20) % 2, task="t")
+    assert reader.export(tmp_path / "tokens.pt2", examples=words).difference < 1e-5
+
+
 def test_onnx(tmp_path: Path) -> None:
     learner = taught(1, backbone=mlp(), epochs=1)
     try:

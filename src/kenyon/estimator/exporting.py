@@ -54,8 +54,11 @@ class Plain(nn.Module):
         self.tasks = known.apart if task is None else [task]
         self.kind, self.learners = form.kind, net.learners
         rest = (-1, *(1,) * (len(form.shape) - 1))
-        self.register_buffer("mean", torch.tensor(form.mean).view(rest) if form.mean else None)
-        self.register_buffer("std", torch.tensor(form.std).view(rest) if form.std else None)
+        for name, values in (("mean", form.mean), ("std", form.std)):
+            if values:
+                self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(rest))
+            else:
+                setattr(self, name, None)  # torch.export cannot follow a buffer that is None
         self.classes = len(known.classes if task is None else known.labels[task])
         self.networks, self.heads, self.gates = nn.ModuleList(), nn.ModuleList(), nn.ParameterList()
         made: dict[int, nn.ModuleList] = {}  # tasks that are answered by the same weights share them
