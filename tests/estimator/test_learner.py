@@ -214,6 +214,25 @@ def test_the_same_seed_the_same_numbers_and_the_global_generator_untouched() -> 
     assert torch.equal(state, torch.random.get_rng_state())
 
 
+def test_doubles_by_default_elsewhere_change_nothing(tmp_path: Path) -> None:
+    def mine() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 4), nn.ReLU())
+
+    x = blobs(0)[0]
+    for backbone in (None, mine):
+        expected = taught(2, method="caf-ewc", epochs=1, backbone=backbone).predict_proba(x)
+        torch.set_default_dtype(torch.float64)
+        try:
+            learner = taught(2, method="caf-ewc", epochs=1, backbone=backbone)
+            learner.save(tmp_path / "it")
+            again = ContinualLearner.load(tmp_path / "it", backbone, device="cpu")
+            assert np.array_equal(again.predict_proba(x), expected)
+            assert learner.export(tmp_path / "it.pt2").difference < 1e-5
+            assert torch.get_default_dtype() == torch.float64
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+
 def test_it_tells_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
     learner = quick(verbose=True, epochs=2)
     learner.fit(*blobs(0), task="cats", test=blobs(0)).fit(*blobs(1), task="dogs")

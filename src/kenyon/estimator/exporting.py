@@ -24,6 +24,7 @@ from kenyon.errors import KenyonError, ResultsError
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
+from kenyon.estimator.settings import single_precision
 from kenyon.files import write_atomically
 from kenyon.nets import Net
 from kenyon.nets.heads import GATE_SLOPE
@@ -56,7 +57,7 @@ class Plain(nn.Module):
         rest = (-1, *(1,) * (len(form.shape) - 1))
         for name, values in (("mean", form.mean), ("std", form.std)):
             if values:
-                self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(rest))
+                self.register_buffer(name, torch.tensor(values).view(rest))
             else:
                 setattr(self, name, None)  # torch.export cannot follow a buffer that is None
         self.classes = len(known.classes if task is None else known.labels[task])
@@ -98,6 +99,7 @@ class Plain(nn.Module):
         return torch.stack(each).mean(0)
 
 
+@single_precision()
 def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int | None, examples: Tensor) -> Export:
     """`examples` (N, ...) as they come to `predict_proba`. The file is written once its answers are those wanted."""
     module, wanted = Plain(known, backbone, task).eval(), _wanted(known, task, examples)

@@ -16,6 +16,7 @@ from kenyon.estimator.errors import InputError, as_token_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
 from kenyon.estimator.inferring import across_tasks
+from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.streams.task import Split, Stream
@@ -71,6 +72,7 @@ class Knowledge:
         labels = [self.labels[task] for task in self.apart]
         return across_tasks(self.probabilities(inputs, self.apart), labels, self.classes)
 
+    @single_precision()
     def examples(self, most: int = 8) -> Tensor:
         """A few inputs: kept samples where there are any, else made-up ones."""
         form, pool = self.form, self.pool
@@ -86,6 +88,7 @@ class Knowledge:
         return drawn * torch.tensor(std).view(along) + torch.tensor(mean).view(along)
 
     @torch.no_grad()
+    @single_precision()
     def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:
         """What the heads of some tasks say of inputs (N, ...): (N, C) each, in double precision."""
         if "learners" in self.tensors and len(tasks) > 1:

@@ -16,6 +16,7 @@ from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_er
 from kenyon.estimator.growing import Met, go_on, past
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.plan import Plan
+from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.random import Purpose, key, shuffled
@@ -36,6 +37,7 @@ class Lesson:
     test: tuple[Tensor, Tensor] | None
 
 
+@single_precision()
 def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None) -> Knowledge:
     if before is not None:
         plan.check_against(before.fixed)

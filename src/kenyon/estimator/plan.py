@@ -14,7 +14,14 @@ from torch import nn
 
 from kenyon.estimator.errors import SettingError, as_setting_errors
 from kenyon.estimator.form import Form
-from kenyon.estimator.settings import build_method, build_training, default_backbone, learners_of, whole
+from kenyon.estimator.settings import (
+    build_method,
+    build_training,
+    default_backbone,
+    learners_of,
+    single_precision,
+    whole,
+)
 from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.fresh import seeded
@@ -47,6 +54,7 @@ class Plan:
         """How many networks learn independently."""
         return int(self.fixed["learners"]) if self.method.apart else 1
 
+    @single_precision()
     def net(self, class_counts: Sequence[int]) -> Net:
         method, K = self.method, self.fixed["learners"] // self.members
 
@@ -78,6 +86,7 @@ class Plan:
             )
 
 
+@single_precision()
 def built(backbone: Backbone, features: int) -> nn.Module:
     """The backbone as a module, whatever it was given as; `features`: numbers of a sample."""
     if isinstance(backbone, nn.Module):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
 
+import torch
 from torch import nn
 
 from kenyon.errors import shown
@@ -96,6 +98,17 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
     if validation is None:
         return Training(epochs=epochs, batch=batch, rate=rate, validation=0.0, schedule="step", drop=1.0)
     return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Networks are made and asked in float32, whatever torch.set_default_dtype says elsewhere."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def default_backbone(features: int) -> nn.Module:
