@@ -23,6 +23,11 @@ def test_by_hand() -> None:
     assert said == pytest.approx([0.1 * two, 0.9 * one + 0.7 * two, 0.1 * two, 0.1 * one, 0.1 * two])
 
 
+def test_a_class_that_is_named_twice_has_both_probabilities() -> None:
+    said = across_tasks([torch.tensor([[0.25, 0.25, 0.5]])], [np.array([1.0, 1.0, 2.0])], np.array([1.0, 2.0]))
+    assert said.tolist() == [[0.5, 0.5]]
+
+
 def test_heads_that_know_nothing_weigh_the_same() -> None:
     heads = [torch.full((1, 2), 0.5), torch.full((1, 5), 0.2)]
     assert task_weights(heads).tolist() == [[0.5, 0.5]]

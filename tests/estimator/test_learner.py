@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
-from kenyon.estimator import NothingLearnedError
+from kenyon.estimator import InputError, NothingLearnedError
 from kenyon.estimator.growing import Met
 from kenyon.estimator.settings import DEFAULTS
 from kenyon.methods import METHODS, find_method
@@ -257,6 +257,33 @@ def test_labels_of_any_kind_that_is_one() -> None:
     ):
         said = quick(epochs=2).fit(x, labels).predict(x)
         assert said.dtype.kind == kind and set(said.tolist()) <= set(labels.tolist())
+
+
+LARGE = 2**60 + 1, 2**60 + 2  # as floats they are one
+
+
+def test_whole_numbers_of_all_kinds_go_together() -> None:
+    learner = quick(epochs=1)
+    for task, labels in enumerate((np.array(LARGE), np.array([3, 5], np.uint64), np.array([5, 7], np.int8))):
+        x, y = blobs(task, labels=(0, 1))
+        learner.fit(x, labels[y], task=f"t{task}")
+    assert learner.classes_.tolist() == [3, 5, 7, *LARGE] and learner.classes_.dtype == np.int64
+    assert np.allclose(learner.predict_proba(x).sum(1), 1)
+    assert set(learner.predict(x, task="t0").tolist()) <= set(LARGE)
+
+
+def test_numbers_that_would_merge_are_refused() -> None:
+    x, y = blobs(0)
+    large, small = np.array(LARGE)[y], y.astype(np.float64)
+    for first, second in ((large, small), (small, large)):
+        learner = quick(epochs=1).fit(x, first, task="one")
+        with pytest.raises(InputError, match=r"is not the same as both\. Give those of all tasks as whole numbers"):
+            learner.fit(x, second, task="two")
+    with pytest.raises(InputError, match="is not the same as both"):
+        quick(epochs=1).fit(x, large, task="one").score(x, large.astype(np.float64))
+    for labels in ([2**63, 1], [2**70, 1], [-(2**63) - 1, 1], np.array([2**63, 1], np.uint64)):
+        with pytest.raises(InputError, match=r"does not fit into whole numbers of 64 bits.*strings"):
+            quick(epochs=1).fit(x, [labels[i] for i in y], task="one")
 
 
 def test_an_iterable_dataset_is_read_whole() -> None:

@@ -111,6 +111,8 @@ def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None
     mine, others = (_kind(some) for some in (classes, labels if known is None else known))
     if mine != others:
         raise InputError(f"These labels are {mine}, and others {others}. Give all labels as {others}.")
+    if known is not None:
+        _check_together(classes, known)
     if len(classes) < 2:
         raise InputError(
             f"The task has one class only, {classes[0].item()!r}, and there is nothing to tell apart. "
@@ -121,6 +123,8 @@ def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None
 
 def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
     """Labels as places among the classes, from 0."""
+    if _kind(labels) == _kind(classes):
+        _check_together(np.unique(labels), classes)
     new = np.setdiff1d(labels, classes)
     if len(new):
         raise InputError(
@@ -132,6 +136,16 @@ def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
 
 def _kind(labels: Labels) -> str:
     return "strings" if labels.dtype.kind == "U" else "numbers"
+
+
+def _check_together(some: Labels, others: Labels) -> None:
+    """That all stay what they are in one array. Whole numbers become floats beside floats, and large ones merge."""
+    changed = {*some.tolist(), *others.tolist()} - set(np.concatenate([some, others]).tolist())
+    if changed:
+        raise InputError(
+            f"Labels were given as {others.dtype} and now as {some.dtype}, and {min(changed)!r} is not the same as "
+            "both. Give those of all tasks as whole numbers of 64 bits (int64), or as strings."
+        )
 
 
 def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:
@@ -158,9 +172,13 @@ def _labels(labels: Any) -> Labels:
         labels = labels.detach().cpu().numpy()
     elif hasattr(labels, "to_numpy"):
         labels = labels.to_numpy()  # whole numbers of a table's own kind would become floats below
+    elif isinstance(labels, (list, tuple)) and labels and all(isinstance(label, Integral) for label in labels):
+        labels = np.array(labels, dtype=object)  # and large ones of Python's too
     found = column_or_1d(labels, warn=True)
     if found.dtype.kind == "O":
         found = _of_one_kind(found)
+    if found.dtype.kind in "iu":
+        found = _whole(found)
     check_classification_targets(found)
     if found.dtype.kind not in "biufU":
         raise InputError(f"Labels are numbers or strings; these are {found.dtype}. Turn them into strings.")
@@ -171,12 +189,23 @@ def _of_one_kind(labels: Labels) -> Labels:
     """Objects as what they are."""
     for kind in (str, (bool, np.bool_), Integral, Real):
         if all(isinstance(label, kind) for label in labels):
-            return np.array(labels.tolist())
+            return _whole(labels) if kind is Integral else np.array(labels.tolist())
     kinds = sorted({type(label).__name__ for label in labels})
     raise InputError(
         f"Unknown label type: labels are numbers or strings, all of one kind; these are {', '.join(kinds)}. Leave "
         "out samples whose label is missing, and turn the others into strings."
     )
+
+
+def _whole(labels: Labels) -> Labels:
+    """Whole numbers as one kind of them, so that those of all tasks go together."""
+    within = np.iinfo(np.int64)
+    strange = next((label for label in (labels.min(), labels.max()) if not within.min <= label <= within.max), None)
+    if strange is not None:
+        raise InputError(
+            f"The label {strange} does not fit into whole numbers of 64 bits (int64). Turn labels into strings."
+        )
+    return labels.astype(np.int64)
 
 
 def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
