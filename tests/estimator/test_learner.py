@@ -77,8 +77,26 @@ def test_tables_keep_their_columns() -> None:
     learner = quick(epochs=1).fit(table, pandas.Series(y), task="one")
     assert learner.feature_names_in_.tolist() == list("abcdef")
     assert np.array_equal(learner.predict_proba(table), quick(epochs=1).fit(x, y, task="one").predict_proba(x))
+    assert learner.readings(table, pandas.Series(y), task="one").named == learner.score(table, pandas.Series(y))
     with pytest.raises(ValueError, match="feature names"):
         learner.predict(table[list("bacdef")])
+
+
+def test_names_of_columns_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read from a table has no names any more, and scikit-learn warns of that, which is an error here."""
+
+    class Table(np.ndarray):  # type: ignore[type-arg]
+        """Stands in for one of pandas."""
+
+    names = np.array(list("abcdef"), dtype=object)
+    monkeypatch.setattr(
+        "sklearn.utils.validation._get_feature_names", lambda data: names if isinstance(data, Table) else None
+    )
+    x, y = blobs(0)
+    plain, learner = (quick(epochs=1).fit(form, y, task="one") for form in (x, x.view(Table)))
+    assert learner.feature_names_in_.tolist() == list("abcdef")
+    assert learner.score(x.view(Table), y) == learner.score(x.view(Table), y, task="one") == plain.score(x, y)
+    assert learner.readings(x.view(Table), y, task="one") == plain.readings(x, y, task="one")
 
 
 def test_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,10 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a task that was never learned": (lambda it: it.predict(X, task="t7"), "There is no task called 't7'"),
     "a score with unseen labels": (lambda it: it.score(X, Y), "label 4"),
     "a score with labels of another task": (lambda it: it.score(*blobs(1), task="t0"), "label 2"),
+    "a score with labels of another kind": (
+        lambda it: it.score(blobs(0)[0], blobs(0)[1].astype(str)),
+        "These labels are strings, and others numbers",
+    ),
     "predictions of another shape": (lambda it: it.predict(X[:, :2]), "2 features"),
     "a loader that shuffles": (
         lambda it: it.predict(DataLoader(TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)), shuffle=True)),

@@ -108,11 +108,7 @@ def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None
     if named is not None and (np.ndim(named) != 1 or not len(named)):
         raise InputError(f"classes is a list of the task's labels, not {shown(named)}.")
     classes = np.unique(labels if named is None else _labels(named))
-    mine, others = (_kind(some) for some in (classes, labels if known is None else known))
-    if mine != others:
-        raise InputError(f"These labels are {mine}, and others {others}. Give all labels as {others}.")
-    if known is not None:
-        _check_together(classes, known)
+    _check_together(classes, np.unique(labels) if known is None else known)
     if len(classes) < 2:
         raise InputError(
             f"The task has one class only, {classes[0].item()!r}, and there is nothing to tell apart. "
@@ -123,8 +119,7 @@ def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None
 
 def counted(labels: Labels, classes: Labels, what: str) -> Tensor:
     """Labels as places among the classes, from 0."""
-    if _kind(labels) == _kind(classes):
-        _check_together(np.unique(labels), classes)
+    _check_together(np.unique(labels), classes)
     new = np.setdiff1d(labels, classes)
     if len(new):
         raise InputError(
@@ -140,6 +135,9 @@ def _kind(labels: Labels) -> str:
 
 def _check_together(some: Labels, others: Labels) -> None:
     """That all stay what they are in one array. Whole numbers become floats beside floats, and large ones merge."""
+    mine, theirs = _kind(some), _kind(others)
+    if mine != theirs:
+        raise InputError(f"These labels are {mine}, and others {theirs}. Give all labels as {theirs}.")
     changed = {*some.tolist(), *others.tolist()} - set(np.concatenate([some, others]).tolist())
     if changed:
         raise InputError(

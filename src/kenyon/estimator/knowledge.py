@@ -15,7 +15,7 @@ from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import InputError, as_token_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
-from kenyon.estimator.inferring import across_tasks
+from kenyon.estimator.inferring import across_tasks, task_weights
 from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
 from kenyon.nets import Net
@@ -52,6 +52,10 @@ class Knowledge:
     def classes(self) -> Labels:
         return np.unique(np.concatenate(self.labels))
 
+    def classes_of(self, task: str | None) -> Labels:
+        """The task's, or, without one, those of all tasks; sorted."""
+        return self.classes if task is None else self.labels[self.place(task)]
+
     def place(self, task: str) -> int:
         if task not in self.names:
             raise InputError(str(unknown("task", task, self.names)))
@@ -71,6 +75,19 @@ class Knowledge:
         """The probabilities of all classes, (N, C), whatever task inputs belong to."""
         labels = [self.labels[task] for task in self.apart]
         return across_tasks(self.probabilities(inputs, self.apart), labels, self.classes)
+
+    def probabilities_of(self, inputs: Tensor, task: str | None) -> Tensor:
+        """Of the classes of a task, or, without one, of all, (N, C)."""
+        return self.across_tasks(inputs) if task is None else self.probabilities(inputs, [self.place(task)])[0]
+
+    def likeliest(self, inputs: Tensor, task: str | None) -> Labels:
+        """The likeliest class of every sample among them, (N,)."""
+        return self.classes_of(task)[self.probabilities_of(inputs, task).argmax(1).numpy()]
+
+    def likeliest_task(self, inputs: Tensor) -> Labels:
+        """The name of the task that every sample most likely belongs to, (N,)."""
+        weights = task_weights(self.probabilities(inputs, self.apart))
+        return np.array(self.names)[weights.argmax(1).numpy()]
 
     @single_precision()
     def examples(self, most: int = 8) -> Tensor:

@@ -24,7 +24,6 @@ from kenyon.estimator.arriving import Labels, arrived, classes_of, counted
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
-from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.lesson import Lesson, check_known, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
@@ -159,37 +158,31 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any, *, task: str | None = None) -> Labels:
         """The likeliest class of every sample: among those of the task, or, without one, among all."""
-        known = self._known()
-        classes = known.classes if task is None else known.labels[known.place(task)]
-        return classes[self.predict_proba(X, task=task).argmax(1)]
+        return self._known().likeliest(self._inputs(X), task)
 
     def predict_proba(self, X: Any, *, task: str | None = None) -> npt.NDArray[np.float64]:
         """The probabilities of the task's classes (sorted), or, without one, of `classes_`: see `inferring`."""
-        known = self._known()
-        inputs = self._inputs(X)
-        said = known.across_tasks(inputs) if task is None else known.probabilities(inputs, [known.place(task)])[0]
-        return said.numpy()
+        return self._known().probabilities_of(self._inputs(X), task).numpy()
 
     def predict_task(self, X: Any) -> Labels:
         """The name of the task that every sample most likely belongs to."""
         known = self._known()
         if known.net.shared:
             raise SettingError("Tasks that share a head cannot be told apart. With heads='task' each has its own.")
-        heads = known.probabilities(self._inputs(X), known.apart)
-        return np.array(known.names)[task_weights(heads).argmax(1).numpy()]
+        return known.likeliest_task(self._inputs(X))
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None, *, task: str | None = None) -> float:
         """The share of samples that `predict` has right, with the task named or without it."""
         known = self._known()
-        inputs, labels = self._samples(X, y, known)
-        counted(labels, known.classes if task is None else known.labels[known.place(task)], "Test")
-        return float(accuracy_score(labels, self.predict(inputs, task=task), sample_weight=sample_weight))
+        inputs, labels = self._tested(X, y, known.classes_of(task))
+        return float(accuracy_score(labels, known.likeliest(inputs, task), sample_weight=sample_weight))
 
     def readings(self, X: Any, y: Any = None, *, task: str) -> Readings:
         """Both readings of samples of one task: with the task named, and with the task inferred."""
-        inputs, labels = self._samples(X, y, self._known())
-        named, inferred = (self.score(inputs, labels, task=which) for which in (task, None))
-        found = np.nan if self._known().net.shared else np.mean(self.predict_task(inputs) == task)
+        known = self._known()
+        inputs, labels = self._tested(X, y, known.classes_of(task))
+        named, inferred = (float(np.mean(known.likeliest(inputs, which) == labels)) for which in (task, None))
+        found = np.nan if known.net.shared else np.mean(known.likeliest_task(inputs) == task)
         return Readings(named, inferred, float(found))
 
     # ------------------------------------------------------------------ looking back
@@ -329,6 +322,13 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if labels is None:
             raise InputError("This requires y to be passed, but the target y is None: give the samples' labels.")
         return inputs, labels
+
+    def _tested(self, X: Any, y: Any, classes: Labels) -> tuple[Tensor, Labels]:
+        """In the form of those learned, with labels among the classes."""
+        known = self._known()
+        inputs, labels = self._samples(X, y, known)
+        counted(labels, classes, "Test")
+        return known.form.check(inputs), labels
 
     def _inputs(self, X: Any) -> Tensor:
         """Alone, in the form of those learned."""
