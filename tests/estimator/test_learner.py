@@ -176,7 +176,10 @@ def test_one_head_for_all_times() -> None:
     assert np.array_equal(learner.predict(x), learner.predict(x, task="month 0"))  # nobody has to say which
     found = learner.readings(x, y + 5, task="month 1")
     assert found.named == found.inferred and np.isnan(found.task)
-    learner.fit(x[::2], y[::2] + 5, task="a month with one class")
+    learner.fit(x[::2], y[::2] + 5, task="a month with one class", classes=[7, 5, 6])
+    for others in ([7, 8, 9], [5, 6], ["5", "6", "7"]):
+        with pytest.raises(InputError, match=r"same classes: 5, 6, 7; now classes names .* Leave|and others numbers"):
+            learner.partial_fit(x, y + 5, classes=others)
     with pytest.raises(KenyonError, match="told apart"):
         learner.predict_task(x)
     with pytest.raises(KenyonError, match=r"label 8.*named at first"):

@@ -101,6 +101,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "a folder that is not there": (lambda it: it.set_params(side=8).fit("/nowhere/at/all", task="new"), "no folder"),
     "three parts": (task((X, Y, Y)), "3 parts"),
     "another method": (changed(method="mas"), "method was 'ewc'"),
+    "another way of scaling": (changed(standardise=False), "standardise was True .* Set it back with set_params"),
     "another seed": (changed(seed=3), "seed was 0"),
     "another backbone": (changed(backbone=nn.Sequential(nn.Linear(6, 8))), "backbone is another"),
     "a backbone that is none": (changed(backbone="resnet"), "torch.nn.Module, or a function"),

@@ -105,9 +105,7 @@ def _numeric(kind: Any) -> bool:
 
 def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None) -> Labels:
     """The classes of a task, sorted: those named, or those there are. `known`: those of the tasks before."""
-    if named is not None and (np.ndim(named) != 1 or not len(named)):
-        raise InputError(f"classes is a list of the task's labels, not {shown(named)}.")
-    classes = np.unique(labels if named is None else _labels(named))
+    classes = np.unique(labels) if named is None else _named(named)
     _check_together(classes, np.unique(labels) if known is None else known)
     if len(classes) < 2:
         raise InputError(
@@ -115,6 +113,25 @@ def classes_of(labels: Labels, named: Any = None, *, known: Labels | None = None
             "A task needs samples of at least two classes."
         )
     return classes
+
+
+def same_classes(known: Labels, named: Any = None) -> Labels:
+    """Those of a task that shares its head with the tasks before, whose classes are `known`."""
+    if named is not None:
+        classes = _named(named)
+        _check_together(classes, known)
+        if not np.array_equal(classes, known):
+            raise InputError(
+                f"Tasks that share a head have the same classes: {', '.join(map(repr, known.tolist()))}; now classes "
+                f"names {', '.join(map(repr, classes.tolist()))}. Leave classes out, or name those of the first task."
+            )
+    return known
+
+
+def _named(classes: Any) -> Labels:
+    if np.ndim(classes) != 1 or not len(classes):
+        raise InputError(f"classes is a list of the task's labels, not {shown(classes)}.")
+    return np.unique(_labels(classes))
 
 
 def counted(labels: Labels, classes: Labels, what: str) -> Tensor:

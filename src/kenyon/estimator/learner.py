@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from kenyon.clock import since
 from kenyon.errors import ResultsError
-from kenyon.estimator.arriving import Labels, arrived, classes_of, counted
+from kenyon.estimator.arriving import Labels, arrived, classes_of, counted, same_classes
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
@@ -300,7 +300,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The arguments of `fit`, read and checked."""
         inputs, found = self._samples(X, y, before)
         if before and before.net.shared:
-            labels = before.classes
+            labels = same_classes(before.classes, classes)
         else:
             labels = classes_of(found, classes, known=before.classes if before else None)
         form = before.form if before else Form.of(inputs, standardise=self.standardise)

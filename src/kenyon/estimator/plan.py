@@ -31,7 +31,8 @@ from kenyon.train import Trainer, Training
 from kenyon.train.device import choose_device
 
 PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-FIXED = ("method", "learners", "heads", "diversity", "gate", "start", "seed", "frozen")  # from the first task on
+# From the first task on.
+FIXED = ("method", "learners", "heads", "standardise", "diversity", "gate", "start", "seed", "frozen")
 
 Backbone = nn.Module | Callable[[], nn.Module] | None
 
