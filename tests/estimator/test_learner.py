@@ -213,6 +213,8 @@ def test_what_arrives_together_is_a_task() -> None:
     assert learner.tasks_ == ["1", "2"]
     named = quick(epochs=1).fit(*blobs(0), task="1").fit(*blobs(1), task="2")
     assert np.array_equal(learner.predict_proba(blobs(1)[0]), named.predict_proba(blobs(1)[0]))
+    after = quick(epochs=1).fit(*blobs(0), task="2").partial_fit(*blobs(1))
+    assert after.tasks_ == ["2", "3"]  # the next number that is free
 
 
 def test_parameters_and_clones() -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -152,7 +153,8 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any = None, classes: Sequence[Any] | None = None) -> Self:
         """Learn one task more, named by its number: what arrives together is a task."""
         known = self.knowledge_.names if self.__sklearn_is_fitted__() else []
-        return self.fit(X, y, task=str(len(known) + 1), classes=classes)
+        free = next(number for number in map(str, count(len(known) + 1)) if number not in known)
+        return self.fit(X, y, task=free, classes=classes)
 
     # ------------------------------------------------------------------ answering
 
