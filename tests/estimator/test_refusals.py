@@ -13,6 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from kenyon import ContinualLearner, KenyonError
+from kenyon.estimator import SettingError
+from kenyon.importance import fisher_published
+from kenyon.methods import METHODS, Method, MethodSpec
+from kenyon.penalties import StabilityProtection, Strength
 from tests.estimator.small import blobs, taught
 
 X, Y = blobs(2)
@@ -177,6 +181,26 @@ def test_a_learner_begun_anew_in_vain_is_as_it_was() -> None:
     with pytest.raises(KenyonError, match="one class only"):
         learner.fit(X[:, :2], np.zeros(60))
     assert learner.n_features_in_ == 6 and np.array_equal(learner.predict_proba(X), before)
+
+
+def test_methods_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of who works in Python, not of the command line."""
+
+    def own_needy(lambda_sp: Strength, lam: Strength, mu: Strength = 1.0) -> Method:
+        return Method(fisher_published(), (StabilityProtection(lam),))
+
+    monkeypatch.setitem(METHODS, "own-needy", MethodSpec("own-needy", "", own_needy))
+    learner = ContinualLearner(method="own-needy", epochs=1, device="cpu")
+    with pytest.raises(SettingError, match=r'needs lambda_sp, lam: .* lambda_sp=VALUE, options={"lam": VALUE}'):
+        learner.fit(X, Y, task="t")
+    learner.set_params(lambda_sp=1.0)
+    with pytest.raises(SettingError, match=r'needs lam: give it with options={"lam": VALUE}\.'):
+        learner.fit(X, Y, task="t")
+    learner.set_params(options={"lam": 2.0}).fit(X, Y, task="t").save(tmp_path / "it")
+    assert ContinualLearner.load(tmp_path / "it").tasks_ == ["t"]
+    monkeypatch.delitem(METHODS, "own-needy")
+    with pytest.raises(SettingError, match=r"no method called 'own-needy'.* import the module that defines it first"):
+        ContinualLearner.load(tmp_path / "it")
 
 
 class Moody(nn.Module):

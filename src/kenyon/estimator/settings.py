@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kenyon.errors import shown
+from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.train import Training
@@ -47,6 +47,10 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     """One whose tasks may arrive one by one. `strengths`: None stands for the default; `options`: anything else that
     the method takes.
     """
+    if not isinstance(name, str) or name not in METHODS:
+        raise SettingError(
+            f"{unknown('method', name, METHODS)} If it is one of your own, import the module that defines it first."
+        )
     spec = find_method(name)
     _check_growing(name, spec.schedule)  # before it asks for values
     given = {n: value for n, value in strengths.items() if value is not None}
@@ -55,7 +59,14 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     twice = sorted(set(given) & set(options or {}))
     if twice:
         raise SettingError(f"{twice[0]} is given twice, by itself and in options. Give it once.")
-    made = spec({**DEFAULTS.get(name, {}), **given, **(options or {})})
+    settings = {**DEFAULTS.get(name, {}), **given, **(options or {})}
+    missing = [needed for needed in spec.required if needed not in settings]
+    if missing:
+        by_itself = [f"{needed}=VALUE" for needed in missing if needed in strengths]
+        among = [f'"{needed}": VALUE' for needed in missing if needed not in strengths]
+        told = ", ".join([*by_itself, *([f"options={{{', '.join(among)}}}"] if among else [])])
+        raise SettingError(f"{name} needs {', '.join(missing)}: give it with {told}.")
+    made = spec(settings)
     _check_growing(name, made.schedule)
     return made
 
