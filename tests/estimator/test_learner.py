@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
-from kenyon.estimator import InputError, NothingLearnedError
+from kenyon.estimator import InputError, NothingLearnedError, SettingError
 from kenyon.estimator.growing import Met
 from kenyon.estimator.settings import DEFAULTS
 from kenyon.methods import METHODS, find_method
@@ -113,6 +113,31 @@ def test_a_folder_of_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert learner.score(str(tmp_path / "one"), task="one") == learner.accuracy_matrix()[0, 0] / 100 == 1.0
     with pytest.raises(KenyonError, match="train and test"):
         learner.fit(tmp_path / "both", task="both")
+
+
+def test_classes_of_a_folder_are_those_of_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def draw(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        for number in range(8):
+            Image.new("RGB", (6, 6), (len(folder.name) * 20, 0, number)).save(folder / f"{number}.png")
+
+    pets, cats = tmp_path / "pets", tmp_path / "cats"
+    for folder in (pets / "cat", pets / "donkey", pets / ".ipynb_checkpoints", cats / "cat"):
+        draw(folder)
+    (pets / "empty").mkdir()
+    learner = quick(side=np.int64(4), epochs=1).fit(pets, task="pets", test=cats)
+    assert learner.classes_.tolist() == ["cat", "donkey"]
+    assert learner.predict_proba(cats).shape == (8, 2) and len(learner.predict(cats, task="pets")) == 8
+    assert learner.score(cats, task="pets") == learner.accuracy_matrix()[0, 0] / 100
+    with pytest.raises(InputError, match="one class only, 'cat'"):
+        learner.fit(cats, task="cats")
+    for folder, strange in ((cats / "cat", "0.png"), (tmp_path, "cats/cat/0.png")):
+        with pytest.raises(InputError, match=f"in a folder for each class, as CLASS/image, not as {strange}"):
+            learner.predict(folder)
+    with pytest.raises(SettingError, match="side must be a whole number of at least 1, not 0"):
+        learner.set_params(side=0).predict(cats)
 
 
 def test_images_of_bytes_and_of_numbers_agree() -> None:

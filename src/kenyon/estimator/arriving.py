@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from kenyon.errors import DataError, shown
-from kenyon.estimator.errors import InputError, InputTypeError
-from kenyon.streams.cuts import Groups
+from kenyon.estimator.errors import InputError, InputTypeError, SettingError
+from kenyon.estimator.settings import whole
 from kenyon.streams.datasets import pairs, stacked
-from kenyon.streams.image_folders import from_folder
+from kenyon.streams.image_folders import ImageFiles
 from kenyon.streams.pool import check_channels
 
 Labels = npt.NDArray[Any]
@@ -49,7 +49,7 @@ def arrived(
         with np.errstate(over="ignore", invalid="ignore"):  # what is infinite in single precision is refused as such
             inputs = _inputs(owner, data, first=first, tokens=tokens)
             found = None if labels is None else _labels(labels)
-    except InputError:
+    except (InputError, SettingError):
         raise
     except DataError as error:
         raise InputError(str(error)) from error
@@ -193,7 +193,7 @@ def _labels(labels: Any) -> Labels:
     if found.dtype.kind == "O":
         found = _of_one_kind(found)
     if found.dtype.kind in "iu":
-        found = _whole(found)
+        found = _as_int64(found)
     check_classification_targets(found)
     if found.dtype.kind not in "biufU":
         raise InputError(f"Labels are numbers or strings; these are {found.dtype}. Turn them into strings.")
@@ -204,7 +204,7 @@ def _of_one_kind(labels: Labels) -> Labels:
     """Objects as what they are."""
     for kind in (str, (bool, np.bool_), Integral, Real):
         if all(isinstance(label, kind) for label in labels):
-            return _whole(labels) if kind is Integral else np.array(labels.tolist())
+            return _as_int64(labels) if kind is Integral else np.array(labels.tolist())
     kinds = sorted({type(label).__name__ for label in labels})
     raise InputError(
         f"Unknown label type: labels are numbers or strings, all of one kind; these are {', '.join(kinds)}. Leave "
@@ -212,7 +212,7 @@ def _of_one_kind(labels: Labels) -> Labels:
     )
 
 
-def _whole(labels: Labels) -> Labels:
+def _as_int64(labels: Labels) -> Labels:
     """Whole numbers as one kind of them, so that those of all tasks go together."""
     within = np.iinfo(np.int64)
     strange = next((label for label in (labels.min(), labels.max()) if not within.min <= label <= within.max), None)
@@ -241,11 +241,13 @@ def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:
     """The images of a folder of classes, and their classes."""
     if not path.is_dir():
         raise InputError(f"There is no folder {path}. Give one with a folder of images for each class.")
-    classes = sorted(part.name for part in path.iterdir() if part.is_dir())
-    if {"train", "test"} <= {name.lower() for name in classes}:
-        raise InputError(f"{path} has folders for train and test. Give {path / 'train'}, and the other as test=...")
     if side is None:
         raise InputError(f"How large shall the images of {path} be? Say so: ContinualLearner(..., side=32).")
-    source = from_folder(path, Groups([classes]), side=side)
-    assert isinstance(source.images, Tensor)
-    return source.images, np.array(source.class_names)[source.labels.numpy()]
+    images = ImageFiles.of(path)
+    folders = images.folders
+    if {"train", "test"} <= {place[0].lower() for place in folders if place}:
+        raise InputError(f"{path} has folders for train and test. Give {path / 'train'}, and the other as test=...")
+    strange = next((name for name, place in zip(images.names, folders, strict=True) if len(place) != 1), None)
+    if strange is not None:
+        raise InputError(f"{path} must hold its images in a folder for each class, as CLASS/image, not as {strange}.")
+    return images.scaled(whole("side", side, 1)), np.array([place[0] for place in folders])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
 from PIL import Image
+from torch import Tensor
 
 from kenyon.data.cache import cached
 from kenyon.data.decode import File, Picture, fingerprint, write_equal
@@ -42,41 +44,63 @@ def from_folder(
     """
     if isinstance(side, bool) or not isinstance(side, int) or side < 1:
         raise expected("side", "a whole number of pixels, at least 1", side)
-    tree = Folder(as_path("path", path), "Mend or remove it.")
-    if not tree.path.is_dir():
-        raise DataError(f"There is no folder {tree.path}. Give one with a folder of images for every class.")
-    files = [file for file in tree.names() if file.lower().endswith(SUFFIXES)]
-    if not files:
-        raise DataError(f"{tree.path} holds no images ({', '.join(SUFFIXES)}).")
-    parts = [file.split("/")[:-1] for file in files]
+    images = ImageFiles.of(as_path("path", path))
+    parts, folder = images.folders, images.tree.path
     purposes = {place[0].lower() for place in parts if place}
     given = {"train", "test"} <= purposes <= set(PURPOSES)
     purpose = [place[0].lower() if given else "" for place in parts]
-    places = [tuple(place[1:] if given else place) for place in parts]
+    places = [place[1:] if given else place for place in parts]
     depths = {len(place) for place in places}
     if depths not in ({1}, {2}):
         raise DataError(
-            f"{tree.path} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike; their folders are "
+            f"{folder} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike; their folders are "
             f"{sorted(depths)} deep."
         )
     domains = depths == {2}
     if domains and by is not None:
-        raise DataError(f"{tree.path} holds domains, which are the tasks. Leave `by` out.")
-    identity = {"what": "folder", "making": [2, side, grey], "path": str(tree.path.resolve())}
-    found = cached(
-        "folder", identity | {"files": fingerprint([tree])}, lambda file: _write(file, tree, files, side, grey)
-    )
-    pixels = torch.from_numpy(found.pixels).view(len(files), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
+        raise DataError(f"{folder} holds domains, which are the tasks. Leave `by` out.")
     return from_arrays(
-        pixels,
+        images.scaled(side, grey),
         [place[-1] for place in places],
         Domains([place[0] for place in places]) if domains else by,
         test=np.isin(purpose, TEST) if given else test,
         validation=np.isin(purpose, VALIDATION) if purposes & set(VALIDATION) and given else None,
         normalise=normalise,
         ordered=ordered,
-        name=name or tree.path.resolve().name,
+        name=name or folder.resolve().name,
     )
+
+
+@dataclass(frozen=True)
+class ImageFiles:
+    """The images in a folder and in folders of it."""
+
+    tree: Folder
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> ImageFiles:
+        tree = Folder(path, "Mend or remove it.")
+        if not path.is_dir():
+            raise DataError(f"There is no folder {path}. Give one with a folder of images for every class.")
+        names = tuple(name for name in tree.names() if name.lower().endswith(SUFFIXES))
+        if not names:
+            raise DataError(f"{path} holds no images ({', '.join(SUFFIXES)}).")
+        return cls(tree, names)
+
+    @property
+    def folders(self) -> list[tuple[str, ...]]:
+        """Those that each image lies in, from the outermost on."""
+        return [tuple(name.split("/")[:-1]) for name in self.names]
+
+    def scaled(self, side: int, grey: bool = False) -> Tensor:
+        """(N, C, side, side) uint8, decoded once."""
+        tree, names = self.tree, list(self.names)
+        identity = {"what": "folder", "making": [2, side, grey], "path": str(tree.path.resolve())}
+        found = cached(
+            "folder", identity | {"files": fingerprint([tree])}, lambda file: _write(file, tree, names, side, grey)
+        )
+        return torch.from_numpy(found.pixels).view(len(names), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
 
 
 def _of_bytes(image: Image.Image) -> Image.Image:
