@@ -263,7 +263,12 @@ def test_a_grid_beyond_reason_is_refused_at_once(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("fleet", [0, -1, 2.5])
+@pytest.mark.parametrize("fleet", [0, -1, 2.5, "2", np.int64(0)])
 def test_an_impossible_fleet_is_refused(fleet: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--fleet"):
         plan("digits", ["finetune"], 1, out=tmp_path, fleet=fleet)
+
+
+def test_a_fleet_may_be_a_number_of_numpy(tmp_path: Path) -> None:
+    asked: Any = np.int64(2)
+    assert type(plan("digits", ["finetune"], 1, out=tmp_path, fleet=asked).most) is int

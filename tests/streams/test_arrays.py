@@ -137,6 +137,8 @@ def blank(**changes: Any) -> None:
         ({"x": np.zeros((59, 3))}, "x has 59 samples and y 60 labels"),
         ({"x": np.full((60, 3), np.inf)}, "sample 0 has values that are NaN or infinite"),
         ({"x": np.array([["a"] * 3] * 60)}, "array of numbers"),
+        ({"x": np.zeros((60, 3), dtype=np.complex64)}, "complex numbers. Give their real and imaginary parts"),
+        ({"x": torch.zeros(60, 3, dtype=torch.complex128)}, "complex numbers"),
         ({"x": np.zeros(60)}, "Add an axis"),
         ({"x": [[1.0], [1.0, 2.0]] * 30}, "Bring all samples to one shape"),
         ({"y": np.zeros(60)}, "integers or strings, not float64"),
@@ -146,10 +148,16 @@ def blank(**changes: Any) -> None:
         ({"x": np.zeros((0, 3)), "y": []}, "There are no labels"),
         ({"by": Classes(3)}, "4 classes do not make tasks of 3"),
         ({"by": Classes(1)}, "at least two classes"),
+        ({"by": Classes(2.0)}, r"number of classes a task, a whole number, not 2\.0"),  # type: ignore[arg-type]
+        ({"by": Classes("2")}, "a whole number, not '2'"),  # type: ignore[arg-type]
+        ({"by": Classes(True)}, "a whole number, not True"),
         ({"by": Groups([[0, 1], [2, 9]])}, "Task 2 names the class 9"),
         ({"by": Groups([[0, 1], [1, 2]])}, "class 1 is in task 1 and in task 2"),
         ({"by": Groups([[0, 1], [2]])}, "Task 2 has 1 classes"),
         ({"by": Times(61)}, "60 samples do not make 61 parts"),
+        ({"by": Times(2.5)}, r"whole number of parts, or a list of boundaries, not 2\.5"),  # type: ignore[arg-type]
+        ({"by": Times(True)}, "a list of boundaries, not True"),
+        ({"by": Times("20")}, "Boundaries must rise"),  # type: ignore[arg-type]
         ({"by": Times([20, 20])}, "Boundaries must rise"),
         ({"by": Times([20, 60])}, "Boundaries must rise"),
         ({"by": Times([0.5])}, "Boundaries must rise, whole numbers"),
@@ -174,6 +182,13 @@ def test_labels_that_are_objects_are_what_they_are() -> None:
     for labels in (y.astype(object), np.array(["a", "b", "c", "d"], dtype=object)[y]):
         source = from_arrays(np.zeros((60, 3)), labels, Classes(2))
         assert torch.equal(source.labels, torch.from_numpy(y)) and len(source.class_names) == 4
+
+
+def test_cuts_take_numbers_of_numpy() -> None:
+    x, y = table()
+    four, two = np.int64(4), np.int64(2)
+    for by, same in ((Times(four), Times(4)), (Classes(two), Classes(2)), (Times([np.int64(30)]), Times([30]))):
+        assert from_arrays(x, y, by).groups == from_arrays(x, y, same).groups
 
 
 def test_images_of_two_channels_and_a_few_pixels_are_images() -> None:

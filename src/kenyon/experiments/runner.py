@@ -143,9 +143,13 @@ def check_folders(out: Path, points: Sequence[AnyPoint]) -> None:
 
 
 def check_fleet(fleet: int | None) -> int:
-    if fleet is not None and (not isinstance(fleet, int) or fleet < 1):
-        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {fleet}.")
-    return fleet or MOST
+    try:
+        runs = MOST if fleet is None else index(fleet)
+    except TypeError:
+        runs = 0
+    if runs < 1:
+        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {shown(fleet)}.")
+    return runs
 
 
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -73,9 +73,14 @@ def as_pool(x: Any) -> Tensor:
             found = np.asarray(x)
         except ValueError as error:
             raise DataError(f"x makes no array: {error}. Bring all samples to one shape.") from error
-        if found.dtype.kind not in "fiub":
+        if found.dtype.kind not in "fiubc":
             raise DataError(f"x must be an array of numbers, not of {found.dtype}. Turn its columns into numbers.")
         pool = torch.from_numpy(np.ascontiguousarray(found))
+    if pool.is_complex():
+        raise DataError(
+            "x has complex numbers. Give their real and imaginary parts, or their absolute values, as numbers of "
+            "their own."
+        )
     if pool.dtype == torch.uint8:
         return pool
     whole = not pool.is_floating_point() and pool.dtype != torch.bool

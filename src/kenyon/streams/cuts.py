@@ -10,17 +10,17 @@ Tasks of classes have a head each. Times and domains have the same classes and s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.errors import DataError
+from kenyon.errors import DataError, shown
 from kenyon.streams.labels import numbered
 from kenyon.streams.source import Group
 from kenyon.streams.task import Heads
@@ -44,6 +44,8 @@ class Classes:
     each: int = 2
 
     def cut(self, labels: Tensor, names: tuple[str, ...]) -> Tasks:
+        if not _whole(self.each):
+            raise DataError(f"Classes takes the number of classes a task, a whole number, not {shown(self.each)}.")
         if self.each < 2:
             raise DataError(f"A task needs at least two classes to tell apart, not {self.each}.")
         if len(names) % self.each:
@@ -51,8 +53,9 @@ class Classes:
                 f"{len(names)} classes do not make tasks of {self.each}. Choose another number, or name the classes "
                 "of every task with Groups."
             )
-        starts = range(0, len(names), self.each)
-        return Tasks(tuple(_group(names, range(start, start + self.each)) for start in starts))
+        each = int(self.each)
+        starts = range(0, len(names), each)
+        return Tasks(tuple(_group(names, range(start, start + each)) for start in starts))
 
 
 @dataclass(frozen=True)
@@ -89,17 +92,19 @@ class Times:
 
     def cut(self, labels: Tensor, names: tuple[str, ...]) -> Tasks:
         count = len(labels)
-        if isinstance(self.parts, int):
+        if _whole(self.parts):
             if not 1 <= self.parts <= count:
                 raise DataError(f"{count} samples do not make {self.parts} parts.")
-            edges = [0, *(len(some) for some in np.array_split(np.arange(count), self.parts))]
+            edges = [0, *(len(some) for some in np.array_split(np.arange(count), int(self.parts)))]
             edges = np.cumsum(edges).tolist()
         else:
+            if not isinstance(self.parts, Iterable):
+                raise DataError(f"Times takes a whole number of parts, or a list of boundaries, not {self.parts!r}.")
             edges = [0, *self.parts, count]
-            if any(a >= b for a, b in pairwise(edges)) or not all(isinstance(edge, Integral) for edge in edges):
+            if not all(map(_whole, edges)) or any(a >= b for a, b in pairwise(edges)):
                 raise DataError(
                     f"Boundaries must rise, whole numbers from above 0 to below the {count} samples; these are "
-                    f"{list(self.parts)}."
+                    f"{shown(self.parts)}."
                 )
             edges = list(map(int, edges))
         part = torch.repeat_interleave(torch.arange(len(edges) - 1), torch.tensor(edges).diff())
@@ -132,6 +137,11 @@ class Domains:
 
 
 Cut = Classes | Groups | Times | Domains
+
+
+def _whole(given: Any) -> TypeGuard[int]:
+    """Whether it is a whole number, Python's or NumPy's."""
+    return isinstance(given, Integral) and not isinstance(given, bool)
 
 
 def _group(names: tuple[str, ...], classes: Sequence[int], name: str = "") -> Group:
