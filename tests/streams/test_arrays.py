@@ -184,6 +184,21 @@ def test_labels_that_are_objects_are_what_they_are() -> None:
         assert torch.equal(source.labels, torch.from_numpy(y)) and len(source.class_names) == 4
 
 
+def test_truths_are_classes_by_their_names() -> None:
+    x, truths = np.zeros((60, 3)), np.arange(60) % 2 > 0
+    for labels in (truths, truths.astype(object), truths.tolist(), torch.from_numpy(truths)):
+        source = from_arrays(x, labels, Groups([[True, False]]))
+        assert source.class_names == ("False", "True") and source.labels.tolist() == truths.tolist()
+
+
+def test_whole_numbers_of_any_size_keep_their_order() -> None:
+    large, places = np.array([2**63 + 1, 1, 2**64 - 1, 2**63], dtype=np.uint64), np.arange(60) % 4
+    for labels in (large[places], large[places].astype(object)):
+        source = from_arrays(np.zeros((60, 3)), labels, Groups([[1, 2**63], [2**63 + 1, 2**64 - 1]]))
+        assert source.class_names == ("1", str(2**63), str(2**63 + 1), str(2**64 - 1))
+        assert source.labels[:4].tolist() == [2, 0, 3, 1]
+
+
 def test_cuts_take_numbers_of_numpy() -> None:
     x, y = table()
     four, two = np.int64(4), np.int64(2)

@@ -19,13 +19,16 @@ def numbered(labels: Any, what: str = "labels") -> tuple[Tensor, tuple[str, ...]
         raise DataError(f"{what} must be one a sample, (N,), not of the shape {found.shape}.")
     if len(found) == 0:
         raise DataError(f"There are no {what}, and so no samples.")
-    if found.dtype == object and all(isinstance(label, Integral) for label in found):
-        found = np.array(found.tolist())
-    strings = found.dtype.kind == "U" or (found.dtype == object and all(isinstance(label, str) for label in found))
-    if not strings and found.dtype.kind not in "iub":
+    whole = found.dtype.kind in "iub" or (found.dtype == object and _all(found, (Integral, np.bool_)))
+    strings = found.dtype.kind == "U" or (found.dtype == object and _all(found, str))
+    if not strings and not whole:
         raise DataError(f"{what} must be integers or strings, not {_kind(found)}. Convert them first.")
-    names, numbers = np.unique(found.astype(str) if strings else found.astype(np.int64), return_inverse=True)
+    names, numbers = np.unique(found.astype(str) if strings else found, return_inverse=True)
     return torch.from_numpy(numbers.astype(np.int64)), tuple(str(name) for name in names)
+
+
+def _all(labels: Any, kinds: type | tuple[type, ...]) -> bool:
+    return all(isinstance(label, kinds) for label in labels)
 
 
 def _kind(found: Any) -> str:
