@@ -82,6 +82,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "infinite in single precision": (task(X.astype(np.float64) * 1e300, Y), "infinity"),
     "no samples": (task(X[:0], Y[:0]), r"0 sample"),
     "no labels": (task(X), "requires y"),
+    "empty labels": (task(X, Y[:0]), "60 samples and 0 labels"),
     "labels missing": (task(X, Y[:-1]), "60 samples and 59 labels"),
     "one class": (task(X, np.zeros(60, dtype=int)), "one class only"),
     "labels that are measures": (task(X, np.linspace(0, 1, 60)), "Unknown label type"),

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.estimator.arriving import Labels
+from kenyon.estimator.labels import Labels
 
 
 def task_weights(heads: Sequence[Tensor]) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import unknown
-from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import InputError, as_token_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.growing import Met
 from kenyon.estimator.inferring import across_tasks, task_weights
+from kenyon.estimator.labels import Labels
 from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
 from kenyon.nets import Net

@@ -21,11 +21,12 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from kenyon.clock import since
 from kenyon.errors import ResultsError
-from kenyon.estimator.arriving import Labels, arrived, classes_of, counted, same_classes
+from kenyon.estimator.arriving import arrived
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
 from kenyon.estimator.form import Form
 from kenyon.estimator.knowledge import Knowledge
+from kenyon.estimator.labels import Labels, classes_of, counted, same_classes
 from kenyon.estimator.lesson import Lesson, check_known, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import as_damage, read_learner, save_learner

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.estimator.arriving import Labels
 from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_errors
 from kenyon.estimator.growing import Met, go_on, past
 from kenyon.estimator.knowledge import Knowledge
+from kenyon.estimator.labels import Labels
 from kenyon.estimator.plan import Plan
 from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
