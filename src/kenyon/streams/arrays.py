@@ -33,8 +33,8 @@ def from_arrays(
     """A source of labelled samples: NumPy arrays, tensors, or whatever NumPy makes arrays of.
 
     x (N, ...): bytes (uint8) of the shape (N, C, H, W) are images, other integers tokens, and floats values of any
-    shape. y (N,): integers or strings. `by`: how they make tasks (`Classes`, `Groups`, `Times`, `Domains`); left out,
-    two classes each.
+    shape. y (N,): integers, bools or strings. `by`: how they make tasks (`Classes`, `Groups`, `Times`, `Domains`);
+    left out, two classes each.
 
     `test`: which samples test, (N,) bool, or the share of every task that the seed of a run draws. `validation`:
     which samples validate, (N,) bool; left out, the seed draws the share that the training regime asks for.
