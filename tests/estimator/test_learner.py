@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
 from kenyon.estimator.growing import Met
-from kenyon.estimator.settings import DEFAULTS
+from kenyon.estimator.settings import DEFAULTS, single_precision
 from kenyon.methods import METHODS, find_method
 from kenyon.streams.task import Split, Stream
 from kenyon.train import Trainer, Training
@@ -360,3 +361,25 @@ def test_a_learner_with_a_layer_under_two_names_can_be_copied() -> None:
     learner = quick(backbone=nn.Sequential(layer, nn.ReLU(), layer)).fit(*blobs(0), task="t0")
     other = copy.deepcopy(learner)
     assert np.array_equal(other.predict(blobs(0)[0]), learner.predict(blobs(0)[0]))
+
+
+def test_threads_that_ask_together_leave_the_default_type_as_it_was() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with single_precision():
+            entered.set()
+            leave.wait(60)
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        thread = threading.Thread(target=first)
+        thread.start()
+        assert entered.wait(60)
+        with single_precision():
+            leave.set()
+            thread.join()
+            assert torch.get_default_dtype() == torch.float32
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
@@ -111,15 +112,29 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
     return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)
 
 
+class _Precision:
+    """The default type of the process, which threads change together: the first to come, and the last to leave."""
+
+    lock = threading.Lock()
+    inside = 0
+    before = torch.float32
+
+
 @contextmanager
 def single_precision() -> Iterator[None]:
     """Networks are made and asked in float32, whatever torch.set_default_dtype says elsewhere."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
+    with _Precision.lock:
+        if not _Precision.inside:
+            _Precision.before = torch.get_default_dtype()
+            torch.set_default_dtype(torch.float32)
+        _Precision.inside += 1
     try:
         yield
     finally:
-        torch.set_default_dtype(before)
+        with _Precision.lock:
+            _Precision.inside -= 1
+            if not _Precision.inside:
+                torch.set_default_dtype(_Precision.before)
 
 
 def default_backbone(features: int) -> nn.Module:
