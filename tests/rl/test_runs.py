@@ -395,6 +395,6 @@ def test_scores_are_normalised_by_fine_tuning_that_learned_alike(toys: Arena, tm
 def test_games_that_did_not_stay_finite_are_told(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
     said = kenyon("run", "toys", "--method", "ewc", "--seeds", "2", "--set", "rate=1e30", "--out", tmp_path / "a")
     assert said.code == 1 and "No run stayed finite on toys" in said.err
-    assert "no numbers for seed 0, 1" in said.out and f"/a-rate-{toys.ppo.rate:g}" in said.out  # the usual one
+    assert "no numbers for seeds 0, 1" in said.out and f"/a-rate-{toys.ppo.rate:g}" in said.out  # the usual one
     result = GameResult.load(tmp_path / "a/toys/ewc/scores.json")
     assert result.fleets[0].steps_per_second * result.seconds < SHORT.samples * SHORT.updates

@@ -19,13 +19,15 @@ from kenyon.experiments import execute, plan, training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
+from kenyon.rl.runner import Silent
 from kenyon.sweep import Sweep, Unfinished, carry_out, collect, kinds, leases, open_space, working
 from kenyon.sweep.driver import LIVES
 from kenyon.sweep.here import Here
-from kenyon.sweep.leases import Holder, Leases
+from kenyon.sweep.leases import Holder, Lease, Leases
 from kenyon.sweep.orders import DIED, Order, Outcome
 from kenyon.sweep.processes import Processes
-from kenyon.sweep.space import FLEETS, HOME, LEASES
+from kenyon.sweep.space import BEGUN, FLEETS, HOME, LEASES
+from kenyon.sweep.status import WAITING, Watch
 from kenyon.train import Interrupted, Trainer
 from tests.experiments.small import Counter, all_numbers, stop_after, weights
 from tests.experiments.test_fleets import full_device
@@ -53,9 +55,9 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clean(out: Path) -> bool:
     """Whether nothing is left but results, the plan and its marks."""
-    return {path.name for path in (out / HOME).iterdir()} <= {"plan.json", "marks", "leases", "fleets"} and not (
-        any((out / LEASES).glob("*")) or any((out / FLEETS).glob("*")) or any(out.rglob("state-*"))
-    )
+    return {path.name for path in (out / HOME).iterdir()} <= {
+        *("plan.json", "marks", "leases", "fleets", "begun")
+    } and not (any(any((out / part).glob("*")) for part in (LEASES, FLEETS, BEGUN)) or any(out.rglob("state-*")))
 
 
 def test_the_numbers_are_those_of_a_run(sweeping: Sweeping, tmp_path: Path, whole: Whole) -> None:
@@ -85,6 +87,8 @@ def test_forward_transfer_and_several_benchmarks(sweeping: Sweeping, experiment:
 def test_stopped_it_goes_on(calls: int, sweeping: Sweeping, tmp_path: Path, whole: Whole) -> None:
     with pytest.raises(Interrupted):
         sweeping(stop=stop_after(calls))
+    waiting = [line.share for line in Watch(open_space(tmp_path / "out")).look().lines if line.state == WAITING]
+    assert any(waiting) is (calls > 0) and all(0 <= share < 1 for share in waiting)
     counter = Counter()
     assert all_numbers(sweeping(progress=counter)["digits"]) == whole[0] and weights(tmp_path / "out") == whole[1]
     assert clean(tmp_path / "out")
@@ -305,3 +309,11 @@ def test_results_that_were_removed_are_made_again(sweeping: Sweeping, tmp_path: 
     assert len(Result.load(path).runs) == 2
     path.unlink()
     assert all_numbers(sweeping()["digits"]) == whole[0]
+
+
+def test_runs_that_others_finished_count_as_done(tmp_path: Path) -> None:
+    lease = Lease(open_space(tmp_path), "fleet", 1)
+    told = working.Told(lease, 10, Silent())
+    told.before, told.now, told.total = 8, 2, 100
+    told._stands(50)
+    assert lease.share == 0.9

@@ -18,11 +18,13 @@ from rich.table import Table
 
 from kenyon.cli.consoles import stderr, stdout
 from kenyon.data import DATASETS, data_folders, download, download_folder, locate
-from kenyon.errors import unknown
+from kenyon.errors import DataError, unknown
 
 
 def get_command(name: str, data: Path | None, url: str | None) -> None:
     if name not in DATASETS:
+        if name == "digits":
+            raise DataError(f"{name} comes with scikit-learn: there is nothing to get. `kenyon run {name}` has it.")
         raise unknown("dataset", name, DATASETS)
     archives, folder = DATASETS[name].archives, download_folder(data)
     console = stderr()

@@ -60,6 +60,7 @@ def run_command(
             "--epochs": epochs,
             "--data": data,
             "--config": config,
+            "--no-fwt": None if fwt else True,
             "--keep-every-task": keep_every or None,
             "--deterministic": deterministic or None,
             "--log": log,
@@ -175,8 +176,8 @@ def named_benchmark(text: str) -> str:
         return load_benchmark_file(Path(text))
     if text in ARENAS:
         raise ConfigError(
-            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep`, `kenyon show` and `kenyon report` "
-            "know it, and nothing else."
+            f"{text} is a suite of games: `kenyon run {text}`, `kenyon sweep`, `kenyon show`, `kenyon report` and "
+            "`kenyon watch` know it, and here it has no place."
         )
     if text not in BENCHMARKS:
         raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})

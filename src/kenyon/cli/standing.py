@@ -42,8 +42,9 @@ def standing_line(status: Status) -> str:
 
 
 def _cells(line: Line) -> list[str | Text]:
-    share = f"{100 * line.share:.0f}%" if line.state == AT_WORK else ""
-    time = f"~{duration(line.seconds)}" if line.state in (AT_WORK, WAITING) else ""
+    unfinished = line.state in (AT_WORK, WAITING)
+    share = f"{100 * line.share:.0f}%" if line.state == AT_WORK or (unfinished and line.share) else ""
+    time = f"~{duration(line.seconds)}" if unfinished else ""
     said = Text(line.why or line.where)  # as they are: a point's label has brackets too
     return [Text(line.label), str(line.runs), line.state, share, time, said]
 

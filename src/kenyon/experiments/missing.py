@@ -60,11 +60,9 @@ def told_of_diverged(
     lower = " or ".join(["learning rate", *own])
     slower: Configured = replace(config, training=replace(config.training, rate=rate))
     varied = {name: value for name, value in result.point.items() if name != "rate"}
+    told = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
     command = command_of(slower, seeds, f"{out}-rate-{rate:g}", varied=varied)
-    return (
-        f"{name}: no numbers for seed {', '.join(map(str, seeds))}, whose loss did not stay finite. A lower "
-        f"{lower} may give them: {command}"
-    )
+    return f"{name}: no numbers for {told}, whose loss did not stay finite. A lower {lower} may give them: {command}"
 
 
 def _strong(config: Any) -> list[str]:

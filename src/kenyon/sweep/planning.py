@@ -25,7 +25,7 @@ from kenyon.sweep.leases import Leases
 from kenyon.sweep.orders import DONE, Fleet, Order, Outcome
 from kenyon.sweep.record import Record, identity_of_plans, wait_until_unused
 from kenyon.sweep.settling import settle
-from kenyon.sweep.space import FLEETS, MARKS, Space, check_space
+from kenyon.sweep.space import BEGUN, FLEETS, MARKS, Space, check_space
 
 SHARES = 2  # fleets a worker, if there are runs for so many: more would balance better and use each device less well
 
@@ -124,6 +124,7 @@ def _agree(
         for folder in begun:
             settle(space, folder)
         space.remove(MARKS)
+        space.remove(BEGUN)
         there = None
     every = {Fleet.key(cell): cell for cell in all_cells(plans)}
     missing = {Fleet.key(cell): cell for cell in missing_cells(plans)}

@@ -26,6 +26,7 @@ PLAN = f"{HOME}/plan.json"
 LEASES = f"{HOME}/leases"
 FLEETS = f"{HOME}/fleets"
 MARKS = f"{HOME}/marks"
+BEGUN = f"{HOME}/begun"  # how much of a fleet was done when it was last stopped
 
 
 class Space(Protocol):

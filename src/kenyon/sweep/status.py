@@ -13,7 +13,7 @@ from kenyon.sweep.leases import Leases
 from kenyon.sweep.orders import Outcome
 from kenyon.sweep.record import Record
 from kenyon.sweep.schedule import simulate
-from kenyon.sweep.space import MARKS, Space
+from kenyon.sweep.space import BEGUN, MARKS, Space
 
 DRAWS = 32  # schedules that the time left is estimated from
 WAITING, AT_WORK, FINISHED, MISSING = "waiting", "at work", "finished", "missing"
@@ -82,9 +82,16 @@ class Watch:
                 share = holder.share if holder else 0.0
                 lines.append(Line(id, label, work.runs, AT_WORK, share, where, seconds=float(seconds)))
             else:
-                lines.append(Line(id, label, work.runs, WAITING, seconds=float(seconds)))
+                lines.append(Line(id, label, work.runs, WAITING, self._begun(id), seconds=float(seconds)))
         undone = sum(self.marks[line.id].lost(line.runs) if line.id in self.marks else line.runs for line in lines)
         return Status(record.about, record.runs, record.runs - undone, lines, _left(lines, costs, bool(seen)))
+
+    def _begun(self, id: str) -> float:
+        """How much of a fleet that waits was done before."""
+        try:
+            return min(max(float(self.space.read(f"{BEGUN}/{id}") or 0), 0.0), 1.0)
+        except ValueError:  # damaged: it is for people
+            return 0.0
 
 
 def _left(lines: list[Line], costs: Costs, known: bool) -> tuple[float, float, float] | None:

@@ -26,7 +26,7 @@ from kenyon.sweep.kinds import kind_of
 from kenyon.sweep.leases import Lease, Leases
 from kenyon.sweep.orders import DONE, FAILED, STOPPED, TAKEN, Order, Outcome
 from kenyon.sweep.settling import pull_results, remove_begun, settle
-from kenyon.sweep.space import Space, open_space
+from kenyon.sweep.space import BEGUN, Space, open_space
 from kenyon.train import Interrupted, Trainer, choose_device
 
 
@@ -68,9 +68,12 @@ def _work(order: Order, space: Space, lease: Lease, progress: GamesProgress, sto
     space.pull(fleet.folder)
     pull_results(space, fleet.points)
     pull_results(space, fleet.points, "state-")
+    told.before = len(fleet.cells) - len(missing())  # by others, before
     try:
         room.train_missing(missing, begun, own, train, told.fleet_split)
     except Interrupted:
+        if not lease.lost:
+            space.write(f"{BEGUN}/{fleet.id}", f"{lease.share:.4f}".encode())
         return Outcome(TAKEN if lease.lost else STOPPED)
     finally:
         space.push(fleet.folder)
@@ -84,6 +87,7 @@ def _work(order: Order, space: Space, lease: Lease, progress: GamesProgress, sto
         torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
     )
     outcome.save(space, fleet.id)
+    space.remove(f"{BEGUN}/{fleet.id}")
     return outcome
 
 
@@ -93,11 +97,9 @@ class Told:
     def __init__(self, lease: Lease, runs: int, inner: GamesProgress) -> None:
         self.lease, self.runs, self.inner = lease, runs, inner
         self.seconds = 0.0
-        self.before, self.now, self.total = (
-            0,
-            0,
-            1,
-        )  # runs that are finished, runs at work, epochs or updates of these
+        self.before = 0  # runs that are finished
+        self.now = 0  # runs at work
+        self.total = 1  # epochs or updates of these
 
     def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.now, self.total = len(cells), total
