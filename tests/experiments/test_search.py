@@ -14,7 +14,7 @@ import torch
 
 import kenyon
 from kenyon.cli.show import load_results
-from kenyon.errors import ConfigError, KenyonError, ResultsError
+from kenyon.errors import ConfigError, DeviceMemoryError, KenyonError, ResultsError
 from kenyon.experiments import benchmarks
 from kenyon.experiments.benchmarks import Benchmark
 from kenyon.experiments.results import Result
@@ -24,7 +24,7 @@ from kenyon.experiments.searching import Sampling, execute_search, plan_search
 from kenyon.nets import digits_mlp
 from kenyon.streams import FIRST_SEED, SOURCES, Group, Source
 from kenyon.streams.catalog import SourceSpec
-from kenyon.train import Interrupted, Training
+from kenyon.train import Interrupted, Trainer, Training
 from tests.experiments.small import Counter, stop_after
 
 TINY: dict[str, Any] = {"epochs": 2, "width": 2, "batch": 16}
@@ -298,3 +298,15 @@ def test_optuna_proposes_batches_that_train_together(tmp_path: Path) -> None:
     assert all(type(score.settings["width"]) is int for score in widths.scores)
     with pytest.raises(ConfigError, match=r"lambda_af on a logarithmic scale, on which 0 has no place"):
         search(tmp_path, **given | {"lambda_af": [0.0, 1.0]})
+
+
+def test_what_does_not_fit_is_no_run_to_be_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a search is cut from other data: `kenyon run` could not make it."""
+
+    def full(self: Trainer, watch: object = None) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Trainer, "run", full)
+    with pytest.raises(DeviceMemoryError, match="The same command goes on") as told:
+        kenyon.search("digits", "ewc", lambda_sp=[1e4, 1e5], epochs=1, out=tmp_path, device="cpu")
+    assert "kenyon run" not in str(told.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.runner import check_seeds
 from kenyon.experiments.states import read_state
 from kenyon.experiments.weights import read_weights
+from kenyon.rl.results import GameResult
 from kenyon.train.state import StateError
 
 GOOD = Path(__file__).parents[1] / "experiments" / "format-1" / "result.json"
+SCORES = Path("benchmarks/cpu-games/rl-mini/ewc/scores.json")
 
 
 def ragged(body: Any) -> None:
@@ -48,7 +51,13 @@ def infinite_format(body: Any) -> None:
     body["format"] = float("inf")
 
 
-@pytest.mark.parametrize("spoil", [ragged, no_seconds, text_for_a_number, no_tasks, twice, infinite_format])
+def beyond_all(body: Any) -> None:
+    body["runs"][0]["accuracy"][0][0] = 1e9
+
+
+@pytest.mark.parametrize(
+    "spoil", [ragged, no_seconds, text_for_a_number, no_tasks, twice, infinite_format, beyond_all]
+)
 def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> None:
     body = json.loads(GOOD.read_text())
     spoil(body)
@@ -56,6 +65,32 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
     path.write_text(json.dumps(body))
     with pytest.raises(ResultsError, match=r"result\.json is not a Kenyon result"):
         Result.load(path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda body: body.pop("format"), "it has no format"),
+        (lambda body: body["config"].pop("games"), "config.games is no list of names"),
+        (lambda body: body["runs"][0]["scores"][0].pop(), "are not rows of 5 numbers"),
+        (lambda body: body["runs"][1]["scores"].pop(), "are not a row a moment"),
+        (lambda body: body["moments"].clear(), "a game has no moment"),
+        (lambda body: body["config"].pop("training"), "config.training is no object"),
+    ],
+)
+def test_scores_out_of_form(spoil: Callable[[Any], None], told: str, tmp_path: Path) -> None:
+    body = json.loads(SCORES.read_text())
+    spoil(body)
+    (tmp_path / "scores.json").write_text(json.dumps(body))
+    with pytest.raises(ResultsError, match=told):
+        GameResult.load(tmp_path / "scores.json")
+
+
+def test_names_in_a_result_stay_as_they_are() -> None:
+    result = Result.load(GOOD)
+    odd = replace(result.runs[0], tasks=["[ cat ]", "a  ,  b", *result.runs[0].tasks[2:]])
+    text = replace(result, runs=[odd, *result.runs[1:]]).to_json()
+    assert json.loads(text)["runs"][0]["tasks"][:2] == ["[ cat ]", "a  ,  b"]
 
 
 def test_json_that_is_nested_without_end(tmp_path: Path) -> None:

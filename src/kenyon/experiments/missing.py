@@ -24,9 +24,10 @@ class Incomplete(DeviceMemoryError):
 
     def __init__(self, reason: str, cells: Sequence[AnyCell], out: Path, results: dict[str, Any]) -> None:
         self.results = results  # by label, of images or of games
-        super().__init__(
-            "\n".join([reason, "What is missing, and the command for a device with room:", *commands_for(cells, out)])
-        )
+        told = ["What is missing, and the command for a device with room:", *commands_for(cells, out)]
+        if any(getattr(cell.config, "search", None) is not None for cell in cells):  # no runs that are reported
+            told = [f"{len(cells)} runs of the search are missing. The same command goes on with them."]
+        super().__init__("\n".join([reason, *told]))
 
 
 def commands_for(cells: Sequence[AnyCell], out: Path | str) -> list[str]:

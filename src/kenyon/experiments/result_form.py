@@ -7,34 +7,23 @@ from typing import Any
 
 def check_result(result: Any) -> None:
     """Raises ValueError that names the first thing out of place."""
+    _check_common(result)
     config = result.config
-    _need(isinstance(config, dict), "config is no object")
-    for name in ("benchmark", "method"):
-        _need(isinstance(config.get(name), str), f"config.{name} is no text")
-    for name in ("training", "architecture", "hyper"):
-        _need(isinstance(config.get(name), dict), f"config.{name} is no object")
-    for name in ("training", "architecture", "hyper", "search"):
-        _need(_plain(config.get(name, {})), f"config.{name} has settings that are no single values")
     _need(_whole(config.get("tasks")) and config["tasks"] > 0, "config.tasks is no whole number from 1 on")
     _need("search" not in config or isinstance(config["search"].get("name"), str), "config.search has no name")
-    _need(_whole(config["architecture"].get("learners")), "config.architecture.learners is no whole number")
-    _need(_whole(config["training"].get("epochs")), "config.training.epochs is no whole number")
-    _need(_whole(result.parameters), "parameters is no whole number")
-    _need(_plain(result.point), "point is no object of single values")
-    seeds = {run.seed for run in result.runs if _whole(run.seed)}
-    _need(len(seeds) == len(result.runs), "a seed is no whole number, or there twice")
     shapes = set()
     for run in result.runs:
         where = f"the run of seed {run.seed!r:.40}"
         _need(_list(run.tasks, str), f"{where} has no list of task names")
         T = len(run.tasks)
         _need(_matrix(run.accuracy, T), f"accuracy of {where} is not rows of {T} numbers")
+        per_cent = all(not (v < 0 or v > 100) for row in run.accuracy for v in row)  # NaN is neither
+        _need(per_cent, f"accuracy of {where} is not in per cent")
         own = run.own_accuracy
         width = len(own[0]) if isinstance(own, list) and own and isinstance(own[0], list) else 0
         _need(_matrix(own, width) and len(own) in (0, T), f"own_accuracy of {where} is not {T} rows of numbers")
         for values in (run.cosine, run.euclidean):
             _need(_numbers(values) and len(values) in (0, T), f"diversity of {where} is not {T} numbers")
-        _need(run.diverged is None or (_list(run.diverged, int) and len(run.diverged) == 2), f"diverged of {where}")
         if run.complete:
             _need(bool(run.accuracy) and T > 0, f"{where} has no accuracy, but did not diverge")
             _need(len(own) == len(run.cosine) == len(run.euclidean) == T, f"{where} was not measured in the end")
@@ -43,6 +32,43 @@ def check_result(result: Any) -> None:
     for seed, values in result.alone.items():
         tasks = {len(run.tasks) for run in result.runs if run.seed == seed}
         _need(_numbers(values) and tasks <= {len(values)}, f"alone of seed {seed} is not a number a task")
+
+
+def check_scores(result: Any) -> None:
+    """The same of a result of games."""
+    _check_common(result)
+    games = result.config.get("games")
+    _need(_list(games, str) and bool(games), "config.games is no list of names")
+    moments = result.moments
+    _need(isinstance(moments, list) and all(_list(m, int) and len(m) == 2 for m in moments), "moments are no pairs")
+    complete = [run for run in result.runs if run.complete]
+    if complete:
+        _need({game for game, _ in moments} == set(range(len(games))), "a game has no moment at which it was tested")
+    for run in result.runs:
+        where = f"the run of seed {run.seed!r:.40}"
+        _need(_matrix(run.scores, len(games)), f"scores of {where} are not rows of {len(games)} numbers")
+        _need(not run.complete or len(run.scores) == len(moments), f"scores of {where} are not a row a moment")
+
+
+def _check_common(result: Any) -> None:
+    """What results of images and of games have alike."""
+    config = result.config
+    _need(isinstance(config, dict), "config is no object")
+    for name in ("benchmark", "method"):
+        _need(isinstance(config.get(name), str), f"config.{name} is no text")
+    for name in ("training", "architecture", "hyper"):
+        _need(isinstance(config.get(name), dict), f"config.{name} is no object")
+    for name in ("training", "architecture", "hyper", "search"):
+        _need(_plain(config.get(name, {})), f"config.{name} has settings that are no single values")
+    _need(_whole(config["architecture"].get("learners")), "config.architecture.learners is no whole number")
+    _need(_whole(config["training"].get("epochs")), "config.training.epochs is no whole number")
+    _need(_whole(result.parameters), "parameters is no whole number")
+    _need(_plain(result.point), "point is no object of single values")
+    seeds = {run.seed for run in result.runs if _whole(run.seed)}
+    _need(len(seeds) == len(result.runs), "a seed is no whole number, or there twice")
+    for run in result.runs:
+        place = run.diverged
+        _need(place is None or (_list(place, int) and len(place) == 2), f"diverged of the run of seed {run.seed}")
     for fleet in result.fleets:
         _need(_list(fleet.seeds, int) and _seconds(fleet.seconds), "a fleet has no seeds or no seconds")
         _need(isinstance(fleet.versions, dict), "a fleet has no versions")
@@ -50,6 +76,13 @@ def check_result(result: Any) -> None:
         _need(all(isinstance(t, str) for t in texts), "device, precision, date or versions of a fleet are no text")
         _need(fleet.together is None or _whole(fleet.together), "together of a fleet is no whole number")
         _need(fleet.deterministic in (None, True, False), "deterministic of a fleet is neither true nor false")
+
+
+def out_of_place(error: Exception) -> str:
+    """What is wrong with a result, in words."""
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    return repr(error) if isinstance(error, (TypeError, AttributeError)) else str(error)
 
 
 def _need(fits: bool, what: str) -> None:

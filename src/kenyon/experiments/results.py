@@ -18,7 +18,7 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import FleetOrigin, Kept
-from kenyon.experiments.result_form import check_result
+from kenyon.experiments.result_form import check_result, out_of_place
 from kenyon.formats import Formats
 from kenyon.metrics import (
     Array,
@@ -176,8 +176,9 @@ class Result(Kept[Run, FleetOrigin]):
             check_result(result)
             return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            why = str(error) if isinstance(error, ValueError) else repr(error)
-            raise ResultsError(f"{path} is not a Kenyon result: {why}. Move it away to run anew.") from error
+            raise ResultsError(
+                f"{path} is not a Kenyon result: {out_of_place(error)}. Move it away to run anew."
+            ) from error
 
 
 def plain(value: Any) -> Any:
@@ -204,7 +205,12 @@ def _restored(value: Any) -> Any:
 
 
 def compact(text: str) -> str:
-    """Put innermost lists on one line: a matrix reads as rows."""
+    """Put innermost lists on one line: a matrix reads as rows. Of a text that was made with an indent: its lines end
+    within no string.
+    """
     import re
 
-    return re.sub(r"\[\s+([^\[\]{}]*?)\s+\]", lambda m: "[" + re.sub(r"\s*\n\s*", " ", m.group(1)) + "]", text)
+    def row(found: re.Match[str]) -> str:
+        return "[" + re.sub(r"\s*\n\s*", " ", found[1]) + "]"
+
+    return re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s*\]", row, text)

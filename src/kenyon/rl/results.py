@@ -19,6 +19,7 @@ import numpy as np
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import FleetOrigin, Kept
 from kenyon.experiments.mixed import File, labels
+from kenyon.experiments.result_form import check_scores, out_of_place
 from kenyon.experiments.results import Result, compact, plain
 from kenyon.experiments.store import files_below
 from kenyon.formats import Formats
@@ -109,12 +110,14 @@ class GameResult(Kept[GameRun, GameOrigin]):
             runs = [GameRun(run["seed"], _restored(run["scores"]), run["diverged"]) for run in body["runs"]]
             origins = [GameOrigin(**fleet) for fleet in body["fleets"]]
             point = body.get("point", {})
-            return cls(body["config"], body["parameters"], runs, origins, body["moments"], point=point)
+            result = cls(body["config"], body["parameters"], runs, origins, body["moments"], point=point)
+            check_scores(result)
+            return result
         except FileNotFoundError:
             raise ResultsError(f"There is no result at {path}.") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ResultsError(
-                f"{path} cannot be read as scores of games ({error!r}). Move it away to run anew."
+                f"{path} cannot be read as scores of games: {out_of_place(error)}. Move it away to run anew."
             ) from error
 
 
