@@ -50,6 +50,8 @@ def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_
     shown = kenyon("show", tmp_path)
     assert shown.code == 0 and "sort" in shown.out and "caf-ewc" in shown.out
     assert "finetune" in json.loads(kenyon("show", tmp_path, "--json").out)["toys"]["methods"]
+    details = " ".join(kenyon("show", tmp_path / "toys" / "caf-ewc").out.split())
+    assert "Settings: " in details and "steps=96" in details and "Seed 1, in the end: sort " in details
     again = kenyon(*words, "--method", "finetune,caf-ewc", "--steps", 96)
     assert again.code == 0 and "seeds" not in again.err  # nothing was trained again
     for name in ("run.json", "state"):

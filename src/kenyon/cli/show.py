@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -12,6 +13,7 @@ from rich.table import Table
 from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
+from kenyon.experiments.kept import Kept
 from kenyon.experiments.mixed import File, labels, reported
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE
@@ -19,7 +21,7 @@ from kenyon.experiments.store import unfinished
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
-from kenyon.rl.results import has_images, load_scores
+from kenyon.rl.results import GameResult, has_images, load_scores
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
@@ -52,6 +54,8 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
             console.print()
     if len(results) == 1 and len(methods := next(iter(results.values()))) == 1:
         _details(console, next(iter(methods.values())))
+    if not results and len(played) == 1 and len(scores := next(iter(played.values()))) == 1:
+        _details_of_games(console, next(iter(scores.values())))
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:
@@ -70,7 +74,8 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
     return found
 
 
-def _details(console: Console, result: Result) -> None:
+def _made(console: Console, result: Kept[Any, Any]) -> None:
+    """With which settings, where, when and by what."""
     settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
     console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()))
     for fleet in result.fleets:
@@ -81,6 +86,21 @@ def _details(console: Console, result: Result) -> None:
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
             f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
         )
+
+
+def _details_of_games(console: Console, result: GameResult) -> None:
+    _made(console, result)
+    for run in result.runs:
+        if run.diverged is not None:
+            game, update = run.diverged
+            console.print(f"Seed {run.seed}: diverged in {result.games[game]}, update {update + 1}.")
+        else:
+            last = zip(result.games, run.matrix[-1], strict=True)
+            console.print(f"Seed {run.seed}, in the end: " + ", ".join(f"{game} {score:g}" for game, score in last))
+
+
+def _details(console: Console, result: Result) -> None:
+    _made(console, result)
     for run in result.runs:
         if run.diverged is not None:
             task, epoch = run.diverged
