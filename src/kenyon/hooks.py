@@ -86,6 +86,10 @@ class Hooks:
         """The hooks' part of the state, saved and resumed with everything else."""
         return {}
 
+    def shown(self) -> dict[str, Tensor]:
+        """What penalties on weights may look at of it, by the names that `penalties.Weights` has for it."""
+        return {}
+
     def begin_task(self) -> None:
         """The weights are those that the task before left."""
 

@@ -198,8 +198,7 @@ class Model:
                 evaluate(net, self.rows[t : t + 1].contiguous(), probe.fleet, probe.lanes, [0], tasks=(t,))
                 for t in self.tasks
             ]
-        names = Evaluation.__dataclass_fields__
-        return Evaluation(*(torch.cat([getattr(one, name) for one in each], dim=1) for name in names))
+        return Evaluation.joined(each)
 
     def check(self, run: Run, path: Path) -> None:
         """That the weights reach the accuracies of a saved run."""

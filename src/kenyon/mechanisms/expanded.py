@@ -37,7 +37,10 @@ class _Expanded(Hooks):
 
     def tensors(self) -> dict[str, Tensor]:
         momentum = {f"expanded_{name}": tensor for name, tensor in self.optimiser.tensors().items()}
-        return {"expanded": self.theta, "expanded_importance": self.importance, **momentum}
+        return {**self.shown(), **momentum}
+
+    def shown(self) -> dict[str, Tensor]:
+        return {"expanded": self.theta, "expanded_importance": self.importance}
 
     def begin_task(self) -> None:
         if not self.work.carries:

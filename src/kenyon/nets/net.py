@@ -27,7 +27,7 @@ from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
 from kenyon.nets.statistics import Statistics
 from kenyon.nets.tiled import Tiled, tiled
-from kenyon.random import Noise, Purpose, key
+from kenyon.random import Noise, Purpose, key, normal
 
 Diversity = Literal["low", "medium", "high"]
 
@@ -192,6 +192,13 @@ class Net:
         if self.columns is not None:
             self.columns.begin(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
+
+    def draw_learned(self, rows: Tensor, seeds: Sequence[int], task: int) -> None:
+        """Begin a task with what the method learns for itself anew, in rows (R, P): from N(0, 1)."""
+        for number, name in enumerate(self.learned):
+            view = self.layout.view(rows, name)
+            for run, seed in enumerate(seeds):
+                view[run] = normal(key(seed, Purpose.LEARNED, task, number), tuple(view.shape[1:]))
 
     def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
         """The first weights of one learner by name, drawn from a key, on the CPU."""

@@ -23,7 +23,7 @@ from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
-from kenyon.random import Purpose, key, normal
+from kenyon.random import Purpose, key
 from kenyon.rl.crowd import Crowd
 from kenyon.rl.environment import Suite
 from kenyon.rl.evaluate import episode_scores
@@ -175,11 +175,7 @@ class Agents:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.seeds))
         self.optimiser.restart()
-        for number, name in enumerate(self.net.learned):
-            view = self.net.layout.view(self.theta, name)
-            for run, seed in enumerate(self.seeds):
-                words = (seed, Purpose.LEARNED, self.position.phase, number)
-                view[run] = normal(key(*words), tuple(view.shape[1:]))
+        self.net.draw_learned(self.theta, self.seeds, self.position.phase)
         for hook in self.hooks:
             hook.begin_task()
         self.finite.clear()

@@ -33,12 +33,12 @@ class Discrete:
 
     def evaluate(self, lanes: Lanes, rows: Sequence[int]) -> Evaluation:
         """Every task by its learner."""
-        each = [
-            evaluate(self.net, self.learners[:, task].contiguous(), self.fleet, lanes, rows, tasks=(task,))
-            for task in range(self.fleet.tasks)
-        ]
-        names = ("accuracy", "own_accuracy", "cosine", "euclidean")
-        return Evaluation(*(torch.cat([getattr(one, name) for one in each], dim=1) for name in names))
+        return Evaluation.joined(
+            [
+                evaluate(self.net, self.learners[:, task].contiguous(), self.fleet, lanes, rows, tasks=(task,))
+                for task in range(self.fleet.tasks)
+            ]
+        )
 
     @property
     def parameter_count(self) -> int:

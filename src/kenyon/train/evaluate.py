@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import prod
 
 import torch
@@ -34,6 +34,18 @@ class Evaluation:
     cosine: Tensor  # (R, T) diversity of the learners' predictions
     euclidean: Tensor  # (R, T)
 
+    @classmethod
+    def of_means(cls, found: Tensor) -> Evaluation:
+        """From the means over a task's samples, (R, T, 3 + K): right together, each learner alone, Cos, Euc."""
+        right, alone, cosine, euclidean = found.cpu().split([1, found.shape[-1] - 3, 1, 1], dim=-1)
+        return cls(100 * right.squeeze(-1), 100 * alone, cosine.squeeze(-1), euclidean.squeeze(-1))
+
+    @classmethod
+    def joined(cls, each: Sequence[Evaluation]) -> Evaluation:
+        """Of all tasks, from those of some of them, one after another."""
+        names = (field.name for field in fields(cls))
+        return cls(*(torch.cat([getattr(one, name) for one in each], dim=1) for name in names))
+
 
 @torch.no_grad()
 def evaluate(
@@ -52,7 +64,6 @@ def evaluate(
     samples = fleet.samples("test", tested, multiple=chunk)
     heads = net.heads_of(tested)
     which = torch.arange(T, device=fleet.device)
-    # Of every run and task, means over its samples: right together, each learner alone, Cos, Euc.
     found = torch.full((R, T, 3 + K), torch.nan, device=fleet.device)
 
     def work(run: Runs) -> None:
@@ -74,8 +85,7 @@ def evaluate(
 
     lanes.each(runs, work)
     found[[run for run in range(R) if run not in set(runs)]] = torch.nan
-    right, alone, cosine, euclidean = found.cpu().split([1, K, 1, 1], dim=-1)
-    return Evaluation(100 * right.squeeze(-1), 100 * alone, cosine.squeeze(-1), euclidean.squeeze(-1))
+    return Evaluation.of_means(found)
 
 
 def _seen(out: Outputs, labels: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.nodes import Nodes
 from kenyon.optimiser import Optimiser
-from kenyon.random import Purpose, key, normal
+from kenyon.random import Purpose
 from kenyon.steady import is_steady
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
@@ -229,10 +229,7 @@ class Trainer:
             self.theta.copy_(self.net.initial(self.fleet.seeds))
         if self.discrete is not None:
             self.discrete.begin(self.theta, self.tasks_before)
-        for number, name in enumerate(self.net.learned):
-            view = self.net.layout.view(self.theta, name)
-            for run, seed in enumerate(self.fleet.seeds):
-                view[run] = normal(key(seed, Purpose.LEARNED, self.tasks_before, number), tuple(view.shape[1:]))
+        self.net.draw_learned(self.theta, self.fleet.seeds, self.tasks_before)
         for hook in self.hooks:
             hook.begin_task()
 

@@ -72,5 +72,4 @@ def evaluate_members(
             sums += of_task.float().T @ torch.cat([right, alone, torch.stack(sample_diversity(p), dim=-1)], dim=-1)
             count += of_task.sum(0).unsqueeze(1)
         found[run] = sums / count
-    right, alone, cosine, euclidean = found.cpu().split([1, M, 1, 1], dim=-1)
-    return Evaluation(100 * right.squeeze(-1), 100 * alone, cosine.squeeze(-1), euclidean.squeeze(-1))
+    return Evaluation.of_means(found)

@@ -73,9 +73,8 @@ class Terms:
 
     def _weights(self) -> Weights:
         """What penalties on weights look at."""
-        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
-        expanded = of_hooks.get("expanded"), of_hooks.get("expanded_importance")
-        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, *expanded)
+        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.shown().items()}
+        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, **of_hooks)
 
 
 def _repeated(strength: float | Tensor, value: Tensor) -> float | Tensor:
