@@ -13,7 +13,8 @@ from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import PointFolder
-from tests.experiments.small import Counter, digits
+from kenyon.train import Interrupted
+from tests.experiments.small import Counter, digits, stop_after
 
 
 def test_runs_of_another_configuration_are_not_mixed_in(tmp_path: Path) -> None:
@@ -54,3 +55,14 @@ def test_runs_that_finish_at_the_same_time_are_all_kept(tmp_path: Path, monkeypa
         thread.join()
     found = load(tmp_path / "parts" / "digits" / "ewc" / "result.json")
     assert [run.seed for run in found.runs] == list(range(6))
+
+
+def test_what_was_begun_with_other_settings_is_told_as_such(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted):
+        digits(tmp_path, epochs=3, stop=stop_after(1))
+    (state,) = (tmp_path / "digits" / "ewc").glob("state-*")
+    with pytest.raises(ResultsError, match="a run that was begun with another configuration") as told:
+        digits(tmp_path, epochs=2)
+    assert "training.epochs was 3, now 2" in str(told.value) and f"remove {state.name}" in str(told.value)
+    state.unlink()
+    digits(tmp_path, epochs=2)

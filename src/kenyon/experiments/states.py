@@ -147,7 +147,7 @@ def check_states(out: Path, points: Sequence[AnyPoint]) -> None:
     for state in find_states(out, points):
         for share in state.shares:
             if (name := point_name(share.point)) in asked:
-                asked[name].check_same(share.config)
+                asked[name].check_same(share.config, begun=state.path)
 
 
 def remove_finished(out: Path, points: Sequence[AnyPoint]) -> list[Path]:

@@ -70,8 +70,9 @@ class PointFolder(Generic[K]):
         if result is not None:
             self.check_same(result.config)
 
-    def check_same(self, other: dict[str, Any]) -> None:
-        check_equal(self.path, settled(self.point.config.as_dict()), settled(other))
+    def check_same(self, other: dict[str, Any], *, begun: Path | None = None) -> None:
+        """`begun`: the state of a run that is not finished, where that is what has the `other` configuration."""
+        check_equal(self.path, settled(self.point.config.as_dict()), settled(other), begun=begun)
 
     def save(self, result: K) -> None:
         result.save(self.result_path)
@@ -89,12 +90,17 @@ class PointFolder(Generic[K]):
                 self.save(after)
 
 
-def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-    """That a folder's results were made with the same configuration, all settings on one level."""
+def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any], *, begun: Path | None = None) -> None:
+    """That a folder's results, or what was `begun` there, have the same configuration, all settings on one level."""
     if mine == theirs:
         return
     names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
     told = "; ".join(f"{n} was {theirs.get(n, 'not set')}, now {mine.get(n, 'not set')}" for n in names)
+    if begun is not None:
+        raise ResultsError(
+            f"{folder} holds a run that was begun with another configuration ({told}) and is not finished. Choose "
+            f"another folder with --out, finish it with the same configuration, or remove {begun.name} there."
+        )
     raise ResultsError(
         f"{folder} holds results made with another configuration ({told}). "
         "Choose another folder with --out, or ask for the same configuration."
