@@ -72,7 +72,7 @@ def _work(order: Order, space: Space, lease: Lease, progress: GamesProgress, sto
     try:
         room.train_missing(missing, begun, own, train, told.fleet_split)
     except Interrupted:
-        if not lease.lost:
+        if lease.share and not lease.lost:
             space.write(f"{BEGUN}/{fleet.id}", f"{lease.share:.4f}".encode())
         return Outcome(TAKEN if lease.lost else STOPPED)
     finally:
@@ -103,6 +103,7 @@ class Told:
 
     def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
         self.now, self.total = len(cells), total
+        self._stands(done)
         self.inner.fleet_starts(cells, done, total)
 
     def epoch_done(self, trainer: Trainer) -> None:
