@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -88,23 +89,23 @@ def _made(console: Console, result: Kept[Any, Any]) -> None:
         )
 
 
-def _details_of_games(console: Console, result: GameResult) -> None:
-    _made(console, result)
+def _diverged(console: Console, result: Kept[Any, Any], where: Callable[[int, int], str]) -> None:
     for run in result.runs:
         if run.diverged is not None:
-            game, update = run.diverged
-            console.print(f"Seed {run.seed}: diverged in {result.games[game]}, update {update + 1}.")
-        else:
-            last = zip(result.games, run.matrix[-1], strict=True)
-            console.print(f"Seed {run.seed}, in the end: " + ", ".join(f"{game} {score:g}" for game, score in last))
+            console.print(f"Seed {run.seed}: diverged in {where(*run.diverged)}.")
+
+
+def _details_of_games(console: Console, result: GameResult) -> None:
+    _made(console, result)
+    _diverged(console, result, lambda game, update: f"{result.games[game]}, update {update + 1}")
+    for run in result.complete_runs:
+        last = zip(result.games, run.matrix[-1], strict=True)
+        console.print(f"Seed {run.seed}, in the end: " + ", ".join(f"{game} {score:g}" for game, score in last))
 
 
 def _details(console: Console, result: Result) -> None:
     _made(console, result)
-    for run in result.runs:
-        if run.diverged is not None:
-            task, epoch = run.diverged
-            console.print(f"Seed {run.seed}: diverged in task {task + 1}, epoch {epoch + 1}.")
+    _diverged(console, result, lambda task, epoch: f"task {task + 1}, epoch {epoch + 1}")
     runs = result.complete_runs
     if not runs:
         return

@@ -83,8 +83,9 @@ class PointFolder(Generic[K]):
         Another process may have kept runs here since this one looked: of another configuration they are refused.
         """
         with alone_in(self.path):
-            self.check()
             before = self.result()
+            if before is not None:
+                self.check_same(before.config)
             after = new if before is None else before.with_more(new)
             if after is not before:
                 self.save(after)
