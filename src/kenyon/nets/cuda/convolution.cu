@@ -15,8 +15,9 @@
 // MAP        height and width of the input and output
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
 // TAPS       9, or 1 for the first layer, whose 9 or 27 inputs of a pixel are laid out as channels
-// ROWS, IMAGES    a tile: so many rows of so many images (ROWS = MAP where there are several)
-// TOP, TILES_DOWN   where not all rows count: at which tiles begin, and how many there are below one another
+// ROWS, WIDE, IMAGES    a tile: so many rows and columns of so many images, at the same place in each
+// TOP, TILES_DOWN       where not all rows count: at which tiles begin, and how many there are below one another
+// LEFT, TILES_ACROSS    the same of columns, with WIDE. Without them a tile is as wide as the map
 // THREADS    that share a tile
 // SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
 // RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
@@ -25,6 +26,11 @@
 #ifndef TOP
 #define TOP 0
 #define TILES_DOWN (MAP / ROWS)
+#endif
+#ifndef WIDE
+#define WIDE MAP
+#define LEFT 0
+#define TILES_ACROSS 1
 #endif
 
 typedef unsigned char u8;
@@ -133,9 +139,10 @@ __device__ constexpr bool used(int k, int n) {
 // ------------------------------------------------------------------ a tile of the input in shared memory
 
 constexpr int SIDE = TAPS == 9 ? 3 : 1, BORDER = SIDE - 1;
-constexpr int PITCH = MAP + BORDER, TALL = ROWS + BORDER;
-constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * MAP;
-constexpr int HALF = MAP / 2;
+constexpr int PITCH = WIDE + BORDER, TALL = ROWS + BORDER;
+constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * WIDE;
+constexpr int HALF = MAP / 2, HALF_WIDE = WIDE / 2;
+static_assert(LEFT + TILES_ACROSS * WIDE <= MAP && TOP + TILES_DOWN * ROWS <= MAP, "tiles lie outside the map");
 // Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
 
@@ -153,9 +160,19 @@ struct Source {
     float gain[3], shift[3];  // of pixels: gain * value + shift
 };
 
-struct Place { int run, image, row; };  // of a tile's first pixel
+struct Place { int run, image, row, column; };  // of a tile's first pixel
 
-DEVICE Place place_of(int tile, int run) { return {run, tile / TILES_DOWN * IMAGES, TOP + tile % TILES_DOWN * ROWS}; }
+DEVICE Place place_of(int tile, int run) {
+    const int across = tile % TILES_ACROSS, line = tile / TILES_ACROSS;
+    return {run, line / TILES_DOWN * IMAGES, TOP + line % TILES_DOWN * ROWS, LEFT + across * WIDE};
+}
+
+// How far behind a tile's first pixel its n-th lies, in a map with rows of FULL of which a tile has HIGH x BROAD.
+constexpr bool FOLLOWING = WIDE == MAP && (IMAGES == 1 || ROWS == MAP);  // then n
+template <int FULL, int HIGH, int BROAD> DEVICE int behind_first(int n) {
+    const int line = n / BROAD, image = IMAGES == 1 ? 0 : line / HIGH;
+    return (image * FULL + line - image * HIGH) * FULL + n % BROAD;
+}
 
 DEVICE void store8(void* to, const Vec8& v) { *(Vec8*)to = v; }
 DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
@@ -176,31 +193,37 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
     });
 }
 
-// The tile is as wide as the map, so that its first and last column are always border.
+// A narrow tile has neighbours beside it, which are fetched with it: so many columns on either side.
+template <int EDGE> constexpr int OPEN = WIDE < MAP ? EDGE : 0;
+
+// Where the tile is as wide as the map, its first and last column are always border.
 template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
-    constexpr int WIDE = MAP + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE);
+    if constexpr (EDGE == OPEN<EDGE>) return;
+    constexpr int LINE = WIDE + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE);
     const Walk<LAYOUT::CHANNELS> walk;
     for (int i = walk.first; i < 2 * ROWS_ALL; i += walk.stride)
-        store8(tile + LAYOUT::at(i / 2 * WIDE + i % 2 * (WIDE - 1), walk.chunk), Vec8{});
+        store8(tile + LAYOUT::at(i / 2 * LINE + i % 2 * (LINE - 1), walk.chunk), Vec8{});
 }
 
 // Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE, COUNT = IMAGES * HIGH * MAP;
+    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, SEEN = WIDE + 2 * OPEN<EDGE>;
+    constexpr int COUNT = IMAGES * HIGH * SEEN;
     const Walk<LAYOUT::CHANNELS> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u32 to = shared_address(tile) + LAYOUT::at(EDGE, walk.chunk);
-    constexpr bool STEADY = walk.stride % MAP == 0;  // then the thread keeps to its column
+    constexpr bool STEADY = walk.stride % SEEN == 0;  // then the thread keeps to its column
 #pragma unroll
     for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
-        const int pixel = walk.first + turn * walk.stride, x = (STEADY ? walk.first : pixel) % MAP;
-        const int line = STEADY ? walk.first / MAP + turn * (walk.stride / MAP) : pixel / MAP;
-        const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row;
-        const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch;
+        const int pixel = walk.first + turn * walk.stride, column = (STEADY ? walk.first : pixel) % SEEN - OPEN<EDGE>;
+        const int line = STEADY ? walk.first / SEEN + turn * (walk.stride / SEEN) : pixel / SEEN;
+        const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row, x = column + at.column;
+        const bool beside = OPEN<EDGE> && (x < 0 || x >= MAP);
+        const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch && !beside;
         if (pixel < COUNT)
-            copy_async(to + LAYOUT::at(line * WIDE + x, 0), data + ((image * MAP + y) * MAP + x) * ALL, there);
+            copy_async(to + LAYOUT::at(line * LINE + column, 0), data + ((image * MAP + y) * MAP + x) * ALL, there);
     }
 }
 
@@ -211,7 +234,8 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
     const u32* pool = ((const u32* const*)from.data)[at.run];
     const i64* index = from.index + (i64)at.run * batch;
     for (int pixel = threadIdx.x; pixel < PIXELS; pixel += blockDim.x) {
-        const int x = pixel % MAP, y = pixel / MAP % ROWS + at.row, image = at.image + pixel / (MAP * ROWS);
+        const int x = pixel % WIDE + at.column, y = pixel / WIDE % ROWS + at.row;
+        const int image = at.image + pixel / (WIDE * ROWS);
         const u32* picture = pool + (image < batch ? index[image] : 0) * (MAP * MAP);
         float value[CI];
         each<0, 9>([&](auto tap) {
@@ -258,8 +282,9 @@ template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
 // A gradient behind 2x2 pooling, laid back on the pixels it came from. Some windows are on their way at a time.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int WIDE = MAP + 2 * EDGE, HIGH = ROWS + 2 * EDGE;
-    constexpr int DOWN = ROWS / 2 + 2 * EDGE, COUNT = IMAGES * DOWN * HALF;  // rows of windows that touch the tile
+    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = OPEN<EDGE>;
+    constexpr int DOWN = ROWS / 2 + 2 * EDGE, ACROSS = HALF_WIDE + 2 * BESIDE;  // windows that touch the tile
+    constexpr int COUNT = IMAGES * DOWN * ACROSS;
     const Walk<LAYOUT::CHANNELS> walk;
     constexpr int TURNS = (COUNT + walk.stride - 1) / walk.stride, SOME = TURNS < 4 ? TURNS : 4;
     const i64 first = ((i64)at.run * batch + at.image) * (HALF * HALF * ALL) + channel + walk.chunk * 8;
@@ -272,23 +297,26 @@ DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel
         uint2 codes[SOME];
         each<0, SOME>([&](auto turn) {
             constexpr int I = decltype(turn)::value;
-            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
-            const int wx = (begin + I * walk.stride) % HALF, wy = line - image * DOWN - EDGE + at.row / 2;
+            const int line = (begin + I * walk.stride) / ACROSS, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % ACROSS - BESIDE + at.column / 2;
+            const int wy = line - image * DOWN - EDGE + at.row / 2;
+            const bool beside = BESIDE && (wx < 0 || wx >= HALF);
             value[I] = Vec8{}, codes[I] = uint2{};
-            if (wy >= 0 && wy < HALF && image < IMAGES && at.image + image < batch) {
+            if (wy >= 0 && wy < HALF && image < IMAGES && at.image + image < batch && !beside) {
                 const int offset = ((image * HALF + wy) * HALF + wx) * ALL;
                 value[I] = load8_constant(data + offset), codes[I] = *(const uint2*)(code + offset);
             }
         });
         each<0, SOME>([&](auto turn) {
             constexpr int I = decltype(turn)::value;
-            const int line = (begin + I * walk.stride) / HALF, image = IMAGES == 1 ? 0 : line / DOWN;
-            const int wx = (begin + I * walk.stride) % HALF, top = 2 * (line - image * DOWN) - EDGE;
+            const int line = (begin + I * walk.stride) / ACROSS, image = IMAGES == 1 ? 0 : line / DOWN;
+            const int wx = (begin + I * walk.stride) % ACROSS - BESIDE, top = 2 * (line - image * DOWN) - EDGE;
             const Window w = window_of(value[I], codes[I], from.scale);
             each<0, 4>([&](auto pixel) {
                 constexpr int P = decltype(pixel)::value;
-                if (line < IMAGES * DOWN && top + P / 2 >= 0 && top + P / 2 < HIGH)
-                    store8(to + LAYOUT::at((image * HIGH + top + P / 2) * WIDE + 2 * wx + P % 2, 0), part_of<P>(w));
+                const bool beside = BESIDE && (2 * wx + P % 2 < -BESIDE || 2 * wx + P % 2 >= WIDE + BESIDE);
+                if (line < IMAGES * DOWN && top + P / 2 >= 0 && top + P / 2 < HIGH && !beside)
+                    store8(to + LAYOUT::at((image * HIGH + top + P / 2) * LINE + 2 * wx + P % 2, 0), part_of<P>(w));
             });
         });
     }

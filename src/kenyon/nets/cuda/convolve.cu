@@ -35,9 +35,9 @@ constexpr bool ALIKE = LI == 0 || LEARNERS == 1;  // all parts have the same pro
 
 // A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row
 // of taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
-constexpr int WIDEST = MAP / 8 < PATCHES_EACH ? MAP / 8 : PATCHES_EACH;
+constexpr int WIDEST = WIDE / 8 < PATCHES_EACH ? WIDE / 8 : PATCHES_EACH;
 constexpr int STACK = TAPS == 9 ? PATCHES_EACH : PATCHES_EACH / WIDEST, COLUMNS = PATCHES_EACH / STACK;
-constexpr int BLOCKS_ACROSS = MAP / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
+constexpr int BLOCKS_ACROSS = WIDE / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
 static_assert(BLOCKS_ACROSS * BLOCKS_DOWN * IMAGES == WARPS_M, "the warps' blocks do not make up the tile");
 
 // Where patch p of a warp's block begins in a tile with rows of `wide` pixels.
@@ -144,7 +144,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         const int channel = (warp_n * BLOCKS_EACH + N) * 8 + lane % 4 * 2;
         each<0, PATCHES_EACH>([&](auto patch) {
             constexpr int P = decltype(patch)::value;
-            char* pixel = tile + (patch_of(warp_m, P, ROWS, MAP) + lane / 4) * OUT_STRIDE + channel * 2;
+            char* pixel = tile + (patch_of(warp_m, P, ROWS, WIDE) + lane / 4) * OUT_STRIDE + channel * 2;
             put<OUT_STRIDE>(pixel, sum[P][N]);
         });
     });

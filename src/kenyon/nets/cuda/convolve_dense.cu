@@ -1,8 +1,8 @@
 // The layer, and the gradient of its input, where there is one learner: by Hopper's products of four warps, which take
 // both operands from shared memory while the warps do something else. Needs convolution.cu and results.cu before it.
 //
-// Four warps, a team, own a tile of eight rows; a product is of 64 pixels (8 x 8) x 16 inputs x SLICE outputs. TEAMS
-// teams share the weights of one run and slice, which stay in shared memory. Each goes from tile to tile at its own
+// Four warps, a team, own a tile of eight rows; a product is of 64 pixels (8 x 8) x 16 inputs x SLICE outputs. Tiles
+// narrower than the map leave room for more teams, and a thread with fewer sums. TEAMS teams share the weights of one run and slice, which stay in shared memory. Each goes from tile to tile at its own
 // pace: while one fetches its tile or leaves its results, others multiply.
 // Grid: (blocks, CO / SLICE, R).
 //
@@ -10,7 +10,7 @@
 // of eight channels, [chunk][pixel][8]: eight neighbouring pixels are such a piece, from any pixel on, and every tap
 // is the same tile seen from another pixel. Weights are [R][slice][tap][chunk][output][8].
 
-constexpr int CHUNKS = CI / 8, ACROSS = MAP / 8, TEAM = 128;
+constexpr int CHUNKS = CI / 8, ACROSS = WIDE / 8, TEAM = 128;
 static_assert(ROWS == 8 && IMAGES == 1 && THREADS == TEAM && TAPS == 9, "a team has eight rows of an image");
 
 // Bytes from plane to plane. What is more than the pixels lets threads that copy neighbouring chunks meet no bank twice.
@@ -98,7 +98,7 @@ convolve_dense(const Source from, const bf16* __restrict__ weights, i64 weights_
     SHARED_MEMORY(memory);
     const int lane = threadIdx.x % 32, warp = threadIdx.x % TEAM / 32, team = alike(threadIdx.x / TEAM);
     const int run = blockIdx.z, first_channel = blockIdx.y * SLICE;
-    const int tiles = batch * TILES_DOWN, step = gridDim.x * TEAMS;
+    const int tiles = batch * TILES_DOWN * TILES_ACROSS, step = gridDim.x * TEAMS;
     char* const tile = memory + WEIGHT_BYTES + team * TEAM_BYTES;
     char* const result = tile + TILE_BYTES;
     auto bring = [&](int t) {
@@ -136,7 +136,7 @@ convolve_dense(const Source from, const bf16* __restrict__ weights, i64 weights_
         each<0, ACROSS>([&](auto column) {
             constexpr int C = decltype(column)::value;
             // Of a block of 8 x 8 pixels every warp has two rows.
-            char* pixel = result + (2 * warp * MAP + 8 * C + lane / 4) * OUT_STRIDE + lane % 4 * 4;
+            char* pixel = result + (2 * warp * WIDE + 8 * C + lane / 4) * OUT_STRIDE + lane % 4 * 4;
             each<0, SLICE / 8>([&](auto block) {
                 constexpr int N = decltype(block)::value;
                 put<OUT_STRIDE>(pixel + N * 16, sum[C][N]);

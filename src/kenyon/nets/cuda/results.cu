@@ -27,7 +27,7 @@ DEVICE float bias_of(const float* bias, int channel) {
 // Sums of a patch as they leave the tensor cores: two neighbouring channels of a pixel, and of the pixel below it.
 template <int STRIDE> DEVICE void put(char* pixel, const float (&v)[4]) {
     *(u32*)pixel = RELU ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
-    *(u32*)(pixel + MAP * STRIDE) = RELU ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
+    *(u32*)(pixel + WIDE * STRIDE) = RELU ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
 }
 
 // Two bfloat16 as numbers without sign in the same order, nan above all, and back. Behind a ReLU they are already.
@@ -38,8 +38,8 @@ DEVICE u32 unordered(u32 word) { return RELU ? word : word ^ ((~word >> 15 & 0x0
 // a word. Behind a ReLU a window of zeros has no winner.
 template <int STRIDE>
 DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
-    const Vec8 pixel[4] = {load8(corner), load8(corner + STRIDE), load8(corner + MAP * STRIDE),
-                           load8(corner + (MAP + 1) * STRIDE)};
+    const Vec8 pixel[4] = {load8(corner), load8(corner + STRIDE), load8(corner + WIDE * STRIDE),
+                           load8(corner + (WIDE + 1) * STRIDE)};
     const u32 threshold = to.threshold * 0x01010101u;
     Vec8 out;
     u32 codes[4];
@@ -73,18 +73,30 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     *(uint2*)(to.code + offset) = both;
 }
 
-// Rows of the result that do not count are zero, so that no nan of theirs meets a gradient of zero: those above the
-// first tile and below the last.
-template <int C> DEVICE void clear_rows(Place at, int first, const Target& to, int batch) {
-    constexpr int END = TOP + TILES_DOWN * ROWS, SHARE = POOL ? 2 : 1, WIDE = MAP / SHARE;
-    static_assert(IMAGES == 1 || (TOP == 0 && END == MAP), "tiles of several images have all rows");
+// What no tile covers of the result is zero, so that no nan there meets a gradient of zero. Each tile at the side of
+// what is covered clears what lies beyond it; a first or last row of tiles does so by its leftmost, for the whole width.
+template <int C> DEVICE void clear_rest(Place at, int first, const Target& to, int batch) {
+    constexpr int SHARE = POOL ? 2 : 1, ALL = MAP / SHARE;  // from here on all in pixels of the result
+    constexpr int UPPER = TOP / SHARE, LOWER = UPPER + TILES_DOWN * ROWS / SHARE;
+    constexpr int BEGIN = LEFT / SHARE, END = BEGIN + TILES_ACROSS * WIDE / SHARE;
+    static_assert(IMAGES == 1 || (LOWER - UPPER == ALL && END - BEGIN == ALL), "tiles of several images cover them");
     const Walk<C> walk;
-    bf16* image = to.data + (i64)(at.run * batch + at.image) * (WIDE * WIDE * CO) + first + walk.chunk * 8;
-    if (TOP > 0 && at.row == TOP)
-        for (int i = walk.first; i < TOP / SHARE * WIDE; i += walk.stride) store8(image + i * CO, Vec8{});
-    if (END < MAP && at.row + ROWS == END)
-        for (int i = END / SHARE * WIDE + walk.first; i < WIDE * WIDE; i += walk.stride)
-            store8(image + i * CO, Vec8{});
+    bf16* image = to.data + (i64)(at.run * batch + at.image) * (ALL * ALL * CO) + first + walk.chunk * 8;
+    const int row = at.row / SHARE, column = at.column / SHARE;
+    auto clear = [&](int y, int x, auto high, auto broad) {
+        constexpr int BROAD = decltype(broad)::value, COUNT = decltype(high)::value * BROAD;
+        if constexpr (COUNT > 0)
+            for (int i = walk.first; i < COUNT; i += walk.stride) {
+                const int behind = BROAD == ALL ? i : i / BROAD * ALL + i % BROAD;
+                store8(image + (y * ALL + x + behind) * CO, Vec8{});
+            }
+    };
+    if (column == BEGIN) {
+        if (row == UPPER) clear(0, 0, Number<UPPER>{}, Number<ALL>{});
+        if (row + ROWS / SHARE == LOWER) clear(LOWER, 0, Number<ALL - LOWER>{}, Number<ALL>{});
+        clear(row, 0, Number<ROWS / SHARE>{}, Number<BEGIN>{});
+    }
+    if (column + WIDE / SHARE == END) clear(row, END, Number<ROWS / SHARE>{}, Number<ALL - END>{});
 }
 
 // The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
@@ -92,25 +104,25 @@ template <int C> DEVICE void leave(const char* tile, Place at, int first, const 
     constexpr int STRIDE = stride_of(C);
     const Walk<C> walk;
     const int channel = first + walk.chunk * 8;
-    if constexpr (TILES_DOWN * ROWS < MAP) clear_rows<C>(at, first, to, batch);
+    if constexpr (TILES_DOWN * ROWS < MAP || TILES_ACROSS * WIDE < MAP) clear_rest<C>(at, first, to, batch);
     if constexpr (POOL) {
         const u32 key = to.threshold ? to.first[at.run] : 0, second = to.threshold ? to.second[at.run] : 0;
         for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
-            const int x = window % HALF, line = window / HALF, image = line / (ROWS / 2);
+            const int left = window % HALF_WIDE, line = window / HALF_WIDE, image = line / (ROWS / 2);
             if (at.image + image >= batch) continue;
-            const char* corner = tile + (2 * line * MAP + 2 * x) * STRIDE + walk.chunk * 16;
-            const int y = at.row / 2 + line % (ROWS / 2);
+            const char* corner = tile + (2 * line * WIDE + 2 * left) * STRIDE + walk.chunk * 16;
+            const int y = at.row / 2 + line % (ROWS / 2), x = at.column / 2 + left;
             const i64 within = (((at.image + image) * HALF + y) * HALF + x) * CO + channel;
             const u32 word = (u32)((to.first_byte + within) / 4);
             pool_window<STRIDE>(corner, key, second, word, to, (i64)at.run * batch * (HALF * HALF * CO) + within);
         }
     } else {
-        // The pixels of a tile follow one another.
-        const i64 start = ((i64)(at.run * batch + at.image) * MAP + at.row) * (MAP * CO) + channel;
+        const i64 line = (i64)(at.run * batch + at.image) * MAP + at.row;
+        const i64 start = line * (MAP * CO) + (at.column * CO + channel);
 #pragma unroll 4
         for (int pixel = walk.first; pixel < PIXELS; pixel += walk.stride) {
-            if (IMAGES > 1 && at.image + pixel / (MAP * ROWS) >= batch) continue;
-            const i64 offset = start + pixel * CO;
+            if (IMAGES > 1 && at.image + pixel / (WIDE * ROWS) >= batch) continue;
+            const i64 offset = start + (FOLLOWING ? pixel : behind_first<MAP, ROWS, WIDE>(pixel)) * CO;
             Vec8 v = load8(tile + pixel * STRIDE + walk.chunk * 16);
             if constexpr (RESULT == 3) {
                 const Vec8 mask = load8_constant(to.mask + offset);

@@ -64,7 +64,7 @@ constexpr __device__ bool has_pair(int group, int pair) {
 constexpr int MOST = most_products();
 constexpr int RECORD = products_before(ALL_GROUPS) * TAPS * 128;
 
-constexpr int PATCHES = PIXELS / 16, ACROSS = MAP / 8, PATCH_ROWS = ROWS / 2;
+constexpr int PATCHES = PIXELS / 16, ACROSS = WIDE / 8, PATCH_ROWS = ROWS / 2;
 
 // Where patch p of a tile with rows of `wide` pixels begins, in pixels. A patch is 2 rows x 8 columns.
 DEVICE int patch_start(int p, int tall, int wide) {
@@ -78,7 +78,7 @@ DEVICE void add_patches(float (&sum)[MOST * SIDE][4], int first, int end, u32 in
 #pragma unroll 1
     for (int patch = first; patch < end; patch += SPLITS) {
         const u32 x = input + patch_start(patch, TALL, PITCH) * INPUT_STRIDE;
-        const u32 dy = gradient + patch_start(patch, ROWS, MAP) * GRADIENT_STRIDE;
+        const u32 dy = gradient + patch_start(patch, ROWS, WIDE) * GRADIENT_STRIDE;
         u32 outputs[OUTPUTS_EACH / 2][4];
         each<0, OUTPUTS_EACH / 2>([&](auto pair) {
             constexpr int P = decltype(pair)::value;
@@ -110,26 +110,28 @@ constexpr int CODES = PIXELS / 4 * SLICE_OUTPUTS * 2;
 
 DEVICE void copy_windows(char* raw, const Source& from, Place at, int channel, int batch) {
     const Walk<SLICE_OUTPUTS> walk;
-    const i64 first = (((i64)at.run * batch + at.image) * HALF + at.row / 2) * (HALF * CO) + channel + walk.chunk * 8;
+    const i64 line = ((i64)at.run * batch + at.image) * HALF + at.row / 2;
+    const i64 first = line * (HALF * CO) + at.column / 2 * CO + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u8* code = from.code + first;
     for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
         const int slot = window * walk.CHUNKS + walk.chunk;
-        const bool there = at.image + window / (ROWS / 2 * HALF) < batch;
-        copy_async(shared_address(raw + slot * 16), data + window * CO, there);  // a tile's windows lie in a row
-        copy_async_8(shared_address(raw + CODES + slot * 8), code + window * CO, there);
+        const int offset = (FOLLOWING ? window : behind_first<HALF, ROWS / 2, HALF_WIDE>(window)) * CO;
+        const bool there = at.image + window / (ROWS / 2 * HALF_WIDE) < batch;
+        copy_async(shared_address(raw + slot * 16), data + offset, there);
+        copy_async_8(shared_address(raw + CODES + slot * 8), code + offset, there);
     }
 }
 
 DEVICE void lay_windows(char* tile, const char* raw, float scale, bool summed, float (&total)[8]) {
     const Walk<SLICE_OUTPUTS> walk;
     for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
-        const int slot = window * walk.CHUNKS + walk.chunk, x = window % HALF, line = window / HALF;
+        const int slot = window * walk.CHUNKS + walk.chunk, x = window % HALF_WIDE, line = window / HALF_WIDE;
         const Window w = window_of(load8(raw + slot * 16), *(const uint2*)(raw + CODES + slot * 8), scale);
-        char* corner = tile + (2 * line * MAP + 2 * x) * GRADIENT_STRIDE + walk.chunk * 16;
+        char* corner = tile + (2 * line * WIDE + 2 * x) * GRADIENT_STRIDE + walk.chunk * 16;
         each<0, 4>([&](auto pixel) {
             constexpr int P = decltype(pixel)::value;
-            store8(corner + (P / 2 * MAP + P % 2) * GRADIENT_STRIDE, part_of<P>(w));
+            store8(corner + (P / 2 * WIDE + P % 2) * GRADIENT_STRIDE, part_of<P>(w));
         });
         if (summed) {
             Vec8 kept = part_of<4>(w);  // of no pixel
@@ -160,7 +162,7 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
     // and 2 the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
     const u32 x = shared_address(memory) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
                   (input_group * INPUTS_EACH * 16 - first_input) * 2 + lane / 8 % 2 * 16;
-    const u32 dy = shared_address(memory) + INPUT_BYTES + (lane / 8 % 2 * MAP + lane % 8) * GRADIENT_STRIDE +
+    const u32 dy = shared_address(memory) + INPUT_BYTES + (lane / 8 % 2 * WIDE + lane % 8) * GRADIENT_STRIDE +
                    (output_group * OUTPUTS_EACH * 8 - first_output) * 2 + lane / 16 * 16;
     float sum[MOST * SIDE][4] = {}, total[8] = {};
     // The patch before which the warp looks after the next tile. The warps of a scheduler do so one after the other, so
