@@ -29,17 +29,17 @@ _ARGUMENTS = {
 
 
 class EmulatedKernel:
-    def __init__(self, name: str, macros: Mapping[str, int]) -> None:
-        self._launch = _library(name, tuple(macros.items())).launch
+    def __init__(self, name: str, macros: Mapping[str, int], shared_bytes: int) -> None:
+        self._launch, self.shared_bytes = _library(name, tuple(macros.items())).launch, shared_bytes
 
     def launch(self, grid: tuple[int, int, int], threads: int, arguments: Sequence[Any]) -> None:
         pointers = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(a) for a in arguments))
-        self._launch((ctypes.c_int * 3)(*grid), threads, pointers)
+        self._launch((ctypes.c_int * 3)(*grid), threads, self.shared_bytes, pointers)
 
 
 def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[EmulatedKernel]:
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(lambda want: EmulatedKernel(want[0], want[1]), wanted))
+        return list(pool.map(lambda want: EmulatedKernel(*want), wanted))
 
 
 @functools.cache
@@ -51,8 +51,8 @@ def _folder() -> Path:
 def _library(name: str, macros: tuple[tuple[str, int], ...]) -> ctypes.CDLL:
     assert COMPILER is not None
     launch = (
-        'extern "C" void launch(const int* grid, int threads, void** p) '
-        f"{{ emulator::run_grid(grid, threads, [=] {{ {name}({_ARGUMENTS[name]}); }}); }}"
+        'extern "C" void launch(const int* grid, int threads, int shared_bytes, void** p) '
+        f"{{ emulator::run_grid(grid, threads, shared_bytes, [=] {{ {name}({_ARGUMENTS[name]}); }}); }}"
     )
     source = f'#include "{HERE / "emulator.hpp"}"\n{source_of(name)}\n{launch}\n'
     flags = [f"-D{macro}={value}" for macro, value in macros]

@@ -1,9 +1,9 @@
 // A GPU for tests: runs the CUDA kernels of Kenyon on a CPU, lane by lane.
 //
 // Every lane is a fibre. What a warp does together (ldmatrix, mma) waits until its 32 lanes have come, and the last
-// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block, and
-// where an asynchronous copy will go: its bytes come when the lane waits for them, no earlier. Products of a team of
-// four warps are computed when the warp waits for them, no earlier.
+// one does the work for all; __syncthreads waits for the whole block. Shared memory is poisoned before each block, which
+// must not write behind what it asked for, and where an asynchronous copy will go: its bytes come when the lane waits
+// for them, no earlier. Products of a team of four warps are computed when the warp waits for them, no earlier.
 #include <ucontext.h>
 
 #include <algorithm>
@@ -78,8 +78,8 @@ template <class F> void together(F work) {
     }
 }
 
-static void run_block(int threads) {
-    for (auto& word : memory) word = (char)0x7F;
+static void run_block(int threads, int shared_bytes) {
+    for (auto& byte : memory) byte = (char)0x7F;
     fibres.resize(threads);
     warps.assign(threads / 32, {});
     for (int i = 0; i < threads; ++i) {
@@ -110,9 +110,13 @@ static void run_block(int threads) {
         for (auto& f : fibres) f.at_barrier = false;
         alive = alive || waiting;
     }
+    if (std::any_of(memory + shared_bytes, std::end(memory), [](char byte) { return byte != (char)0x7F; })) {
+        std::fprintf(stderr, "written behind shared memory\n");
+        std::abort();
+    }
 }
 
-static void run_grid(const int* grid, int threads, std::function<void()> kernel) {
+static void run_grid(const int* grid, int threads, int shared_bytes, std::function<void()> kernel) {
     program = kernel;
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {threads, 1, 1};
@@ -120,7 +124,7 @@ static void run_grid(const int* grid, int threads, std::function<void()> kernel)
         for (int y = 0; y < grid[1]; ++y)
             for (int x = 0; x < grid[0]; ++x) {
                 blockIdx = {x, y, z};
-                run_block(threads);
+                run_block(threads, shared_bytes);
             }
 }
 }  // namespace emulator
