@@ -20,13 +20,14 @@ from kenyon.nets.cuda.interface import Source, Target
 from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
 from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import taken_plain
+from kenyon.nets.cuda.tiles import Lines
 from tests.nets import emulation
 
 Build = Callable[..., Any]
 THRESHOLD, SCALE, FIRST_BYTE = 64, 256 / 192, 4096
 PROCESSORS = 2  # few, so that blocks that stay have several tiles
 
-# map, learners, inputs, outputs, pooled, first, whether there is a ReLU (True), the rows that count (all)
+# map, learners, inputs, outputs, pooled, first, whether there is a ReLU (True), the rows and columns that count (all)
 SMALL: list[tuple[Any, ...]] = [  # one of every kind
     (16, 5, 3, 9, False, True),
     (8, 5, 9, 18, True, False),
@@ -70,6 +71,9 @@ LARGE: list[tuple[Any, ...]] = [
     (16, 5, 28, 28, True, False, False, (4, 8)),
     (32, 1, 1, 64, False, True),
     (32, 1, 64, 64, True, False),
+    (32, 1, 64, 64, True, False, True, (4, 24)),
+    (32, 1, 28, 28, True, False, True, (4, 24)),
+    (16, 1, 28, 28, True, False, False, (4, 8)),
 ]
 
 
@@ -122,8 +126,10 @@ class Case:
         self.out_shape = (runs, batch, half, half, c.channels_out)
         real = torch.randn(*self.out_shape[:-1], c.learners * c.outputs, generator=g)
         first, count = c.rows or (0, side)
-        self.counts = slice(first * half // side, (first + count) * half // side)  # the rows that do, of the output
-        real[:, :, : self.counts.start] = real[:, :, self.counts.stop :] = 0.0
+        counts = torch.zeros(half, dtype=torch.bool)
+        counts[first * half // side : (first + count) * half // side] = True
+        self.counts = counts[:, None] & counts  # the pixels of the output that do
+        real[:, :, ~self.counts] = 0.0
         self.gradient = F.pad(real, (0, c.channels_out - real.shape[-1])).bfloat16()
 
     def one_run(self, r: int) -> Tensor:
@@ -175,10 +181,19 @@ def distance(a: Tensor, b: Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, runs: int = 2, batch: int = 3) -> None:
-    tiling = choose_tiling(Shape.forward(c), teams, c.rows)
-    sharing = choose_sharing(Shape.forward(c), c.pooled, c.rows)
-    assert tiling is not None and sharing is not None
+def check_layer(
+    c: Convolution,
+    build: Build,
+    device: str,
+    teams: bool = True,
+    runs: int = 2,
+    batch: int = 3,
+    cut: Callable[[Any, Lines], Any] = lambda division, lines: division,
+) -> None:
+    """`cut` makes other tiles of those that were chosen for the lines that count."""
+    tiling = cut(choose_tiling(Shape.forward(c), teams, c.rows), c.rows)
+    sharing = cut(choose_sharing(Shape.forward(c), c.pooled, c.rows), c.rows)
+    backward = None if c.first else cut(choose_tiling(Shape.backward(c), teams), None)
     case = Case(c, runs, batch, device)
     out = case.empty(*case.out_shape, dtype=torch.bfloat16)
     code = case.empty(*case.out_shape, dtype=torch.uint8)
@@ -193,8 +208,8 @@ def check_layer(c: Convolution, build: Build, device: str, teams: bool = True, r
         check_pooling(case, y, out, code)
     else:
         assert distance(out[:, :, case.counts], y[:, :, case.counts]) < 3e-3
-    assert bool(out.isfinite().all())
-    check_gradients(case, build, sharing, code.cpu(), teams)
+    assert bool(out.isfinite().all())  # also where nobody looks
+    check_gradients(case, build, sharing, backward, code.cpu())
 
 
 def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
@@ -203,7 +218,7 @@ def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
     words = keyed_words_plain(*case.keys, (FIRST_BYTE + size) // 4)
     kept = words.view(torch.uint8)[:, FIRST_BYTE:].view(case.out_shape) >= THRESHOLD
     four = torch.stack([y[:, :, i::2, j::2] for i in (0, 1) for j in (0, 1)])
-    four, kept, out, code = (x[..., case.counts, :, :] for x in (four, kept, out, code))
+    four, kept, out, code = (x[..., case.counts, :] for x in (four, kept, out, code))
     assert distance(out, four.amax(0) * kept * SCALE) < 3e-3
     found = code.cpu().long()
     assert bool((found[~kept] == 4).all()) and bool((found <= 4).all())
@@ -214,7 +229,9 @@ def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:
     torch.testing.assert_close(ours, four.amax(0) * kept, rtol=8e-3, atol=1e-6)
 
 
-def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor, teams: bool) -> None:
+def check_gradients(
+    case: Case, build: Build, sharing: Sharing, backward: Tiling | DenseTiling | None, code: Tensor
+) -> None:
     c, dy = case.c, case.gradient.double()
     source = Source(data=case.on_device(case.gradient).data_ptr(), scale=SCALE)
     if c.pooled:
@@ -224,9 +241,7 @@ def check_gradients(case: Case, build: Build, sharing: Sharing, code: Tensor, te
             dy[:, :, place // 2 :: 2, place % 2 :: 2] = torch.where(code == place, scaled, 0.0)
     dx, drow = torch.autograd.grad((case.sums * dy).sum(), [case.leaf_x, case.leaf_row])
     kind = 2 if c.pooled else 0
-    if not c.first:
-        backward = choose_tiling(Shape.backward(c), teams)
-        assert backward is not None
+    if backward is not None:
         mask = case.on_device(case.x)
         for result, expected in ((2, dx), (3, dx * (case.x > 0)))[: 2 if c.relu else 1]:
             found = case.empty(*case.x.shape, dtype=torch.bfloat16)
@@ -252,7 +267,7 @@ def check_weights(
         ctypes.c_void_p(partial.data_ptr()),
         ctypes.c_void_p(biases.data_ptr()),
         ctypes.c_int(case.B),
-        ctypes.c_int(sharing.tiles(case.B)),
+        ctypes.c_int(sharing.tiles.count(case.B)),
     )
     kernel.launch((blocks, sharing.all_groups // sharing.groups, case.R), sharing.threads, arguments)
     weights = partial.cpu().sum((1, 2))[:, torch.from_numpy(gradient_map(c, sharing))]

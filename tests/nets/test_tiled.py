@@ -132,6 +132,21 @@ def test_learners_apart_do_not_feel_other_runs() -> None:
         torch.use_deterministic_algorithms(False)
 
 
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(("learners", "width"), [(1, 64), (2, 28)])
+def test_what_no_tile_covers_has_no_effect(learners: int, width: int) -> None:
+    """With fresh memory full of nan and of codes that do not exist, all numbers are as they should be."""
+    net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, [4, 3])
+    assert isinstance(net.execute, Tiled)
+    assert any(s.tiling.tiles.wide * s.tiling.tiles.across < s.layer.map for s in net.execute.stages)
+    torch.use_deterministic_algorithms(True)  # PyTorch then fills what it hands out
+    try:
+        assert torch.empty(3).isnan().all()
+        check_against_one_after_another(net, (1, 28, 28), joint=False)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_kernels_that_do_not_compile_say_what_to_do() -> None:
     net = tiled_net(backbone(9, True), (3, SIDE, SIDE), 2, [5, 5])
     assert isinstance(net.execute, Tiled)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from kenyon.nets.cuda.plan import SHARED_MEMORY, DenseTiling, Shape, Sharing, Tiling, tile_of
+from kenyon.nets.cuda.plan import SHARED_MEMORY, DenseTiling, Shape, Sharing, Tiling
+from kenyon.nets.cuda.tiles import Lines, covered, tile_of, tiles_of
 
+NARROW = True  # whether tiles may be narrower than the map
 _RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
-
-
-Lines = tuple[int, int] | None  # the first row of the output that counts, and how many do; None: all
+_TEAMS = 3  # of `convolve_dense`: one fetches, one leaves and one multiplies
+_SUMS = 64  # of a thread of `convolve_dense`
 
 
 def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | DenseTiling | None:
@@ -21,16 +22,25 @@ def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | De
 
 
 def _choose_dense(shape: Shape, lines: Lines) -> DenseTiling | None:
+    """Tiles that cover the fewest columns; among them those that let enough teams overlap; among these the widest."""
     if shape.map not in (8, 16, 32):
         return None
     slice = 64  # narrower products fetch too much: with 32 outputs `convolve` is as fast or faster
-    # A thread keeps 4 sums for each 8 x 8 pixels and 8 outputs.
-    if shape.channels_out % slice == 0 and shape.map // 8 * slice // 2 <= 64:
-        for teams in (4, 3, 2):
-            tiling = DenseTiling(shape, slice, teams, *_tiles(DenseTiling.rows, shape.map, lines))
-            if tiling.shared_bytes <= SHARED_MEMORY:
-                return tiling
-    return None
+    if shape.channels_out % slice:
+        return None
+    found = []
+    for wide in range(8, shape.map + 1, 8) if NARROW else (shape.map,):
+        tiles = tiles_of(shape.map, DenseTiling.rows, wide, 1, lines)
+        sizes = (DenseTiling(shape, tiles, slice, teams) for teams in (4, 3, 2)) if tiles else ()
+        fits = next((d for d in sizes if d.shared_bytes <= SHARED_MEMORY and d.sums <= _SUMS), None)
+        if fits is not None:
+            found.append(fits)
+    return min(found, key=lambda d: (d.tiles.share, d.teams < _TEAMS, -d.tiles.wide), default=None)
+
+
+def _width(map: int, lines: Lines) -> int:
+    """Of tiles of `convolve` and `weigh`, which lie alone in their rows."""
+    return covered(map, lines) if NARROW else map
 
 
 def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
@@ -38,18 +48,21 @@ def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
     if shape.taps == 1:  # little work a pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
         warps_n = 2 if blocks <= 6 else 1
-        warps_m = max(2 // warps_n, shape.map // 32)  # a tile has at least two rows
-        rows = 64 * warps_m // shape.map
+        wide = shape.map  # other widths do not divide among the warps
+        warps_m = max(2 // warps_n, wide // 32)  # a tile has at least two rows
+        rows = 64 * warps_m // wide
     else:  # every warp has 8 x 8 pixels
         sparse = shape.inputs > 0 and shape.learners > 1
         each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
-        warps_m, rows = shape.map // 8, 8
+        wide = _width(shape.map, lines)
+        warps_m, rows = wide // 8, 8
         warps_n = _divisor(blocks // each, max(1, 8 // warps_m))
-    if rows < 2 or shape.map % rows or rows * shape.map != 64 * warps_m:
+    tiles = tiles_of(shape.map, rows, wide, 1, lines) if rows >= 2 else None
+    if tiles is None or tiles.pixels != 64 * warps_m:
         return None
     if 32 * warps_m * warps_n < shape.channels_in // 8:  # a thread brings eight channels, and all have to be brought
         return None
-    tiling = Tiling(shape, rows, 1, warps_m, warps_n, 4, each, 1, *_tiles(rows, shape.map, lines))
+    tiling = Tiling(shape, tiles, warps_m, warps_n, 4, each, 1)
     room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
     return replace(tiling, resident=min(room, max(1, _RESIDENT // (warps_m * warps_n)))) if room else None
 
@@ -90,19 +103,17 @@ def sharings(
     lines: Lines = None,
 ) -> Iterator[Sharing]:
     side = 3 if shape.taps == 9 else 1
-    across = shape.channels_out // 8 // outputs_each
+    across, wide = shape.channels_out // 8 // outputs_each, _width(shape.map, lines)
     most = 24 if sums <= 8 else 16 if sums <= 16 else 12  # warps whose sums fit into registers
     for groups, splits, pixels, stages in product((1, 2, 3, 4), (1, 2, 4), (64, 128, 256), (1, 2)):
         warps = side * groups * splits
         if all_groups % groups or not 2 <= warps <= 12 or (groups % across and across % groups):
             continue
-        rows, images = tile_of(pixels, shape.map)
-        if rows < 2 or rows % 2 or shape.map % rows:
+        rows, images = tile_of(pixels, wide)
+        tiles = tiles_of(shape.map, rows, wide, images, lines) if rows >= 2 else None
+        if tiles is None or rows % 2:
             continue
-        top, down = _tiles(rows, shape.map, lines)
-        sharing = Sharing(
-            shape, rows, images, inputs_each, outputs_each, groups, splits, 1, top, down, stages, pooled
-        )
+        sharing = Sharing(shape, tiles, inputs_each, outputs_each, groups, splits, 1, stages, pooled)
         resident = min(max(1, most // warps), (SHARED_MEMORY + 1024) // (sharing.shared_bytes + 1024))
         if resident and sharing.threads >= max(shape.channels_in, shape.channels_out) // 8:
             yield replace(sharing, resident=resident)
@@ -115,20 +126,14 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     slices = sharing.all_groups // sharing.groups
     products = max(sizes) * side * sharing.all_groups * side / 16 * 1.6
     matrices = (side * sharing.inputs_each + sharing.outputs_each / 2) * side * sharing.all_groups / 16 * 4
-    pixels = sharing.images * sharing.rows * s.map
+    pixels, patches = sharing.tiles.pixels, sharing.tiles.pixels // 16
+    uneven = -(-patches // sharing.splits) * sharing.splits / patches  # some warps have fewer patches
     tile = sharing.shared_bytes / (pixels * sharing.stages) * slices / 24
     wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to come
     if sharing.stages == 2:  # it comes while another is multiplied
         tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
-    return ((max(products, matrices) + tile) * (1 + 4 / warps) + wait) * (sharing.down * sharing.rows / s.map)
-
-
-def _tiles(rows: int, map: int, lines: Lines) -> tuple[int, int]:
-    """Where tiles of so many rows begin, at an even row, and how many there are."""
-    first, count = lines or (0, map)
-    down = -(-(first % 2 + count) // rows)
-    return min(first // 2 * 2, map - down * rows), down
+    return ((max(products, matrices) * uneven + tile) * (1 + 4 / warps) + wait) * sharing.tiles.share
 
 
 def _divisors(number: int, most: int) -> list[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from kenyon.nets.cuda.tiles import Lines, Tiles
 from kenyon.nets.dropout import padded
 
 SHARED_MEMORY = (
@@ -30,7 +31,7 @@ class Convolution:
     weight: int  # where its weights begin in a run's row: (K, O, I, 3, 3)
     bias: int  # (K, O)
     relu: bool = True
-    rows: tuple[int, int] | None = None  # of its output that count: the first, and how many. None: all
+    rows: Lines = None  # of its output, and columns, that count
 
     @property
     def channels_in(self) -> int:
@@ -91,9 +92,10 @@ class Shape:
             "TAPS": self.taps,
         }
 
-    def tile_bytes(self, rows: int, images: int) -> int:
-        border = 2 if self.taps == 9 else 0
-        return images * (rows + border) * (self.map + border) * stride(self.channels_in)
+    @property
+    def border(self) -> int:
+        """How many rows and columns of inputs a tile needs besides its own."""
+        return 2 if self.taps == 9 else 0
 
 
 def stride(channels: int) -> int:
@@ -107,15 +109,12 @@ class Tiling:
 
     kernel: ClassVar[str] = "convolve"
     shape: Shape
-    rows: int
-    images: int
+    tiles: Tiles
     warps_m: int
     warps_n: int
     patches_each: int
     blocks_each: int
     resident: int
-    top: int  # row at which tiles begin: those above it and below the last tile do not count
-    down: int  # tiles of an image
 
     @property
     def parts(self) -> int:
@@ -128,24 +127,22 @@ class Tiling:
     @property
     def shared_bytes(self) -> int:
         out = 16 * self.patches_each * self.warps_m * stride(8 * self.blocks_each * self.warps_n)
-        return max(self.shape.tile_bytes(self.rows, self.images), out)
+        return max(self.tiles.bordered(self.shape.border) * stride(self.shape.channels_in), out)
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        return -(-batch // self.images) * self.down, self.parts // self.warps_n, runs
+        return self.tiles.count(batch), self.parts // self.warps_n, runs
 
     @property
     def macros(self) -> dict[str, int]:
         return {
             **self.shape.macros,
-            "ROWS": self.rows,
-            "IMAGES": self.images,
+            **self.tiles.macros,
             "THREADS": self.threads,
             "WARPS_M": self.warps_m,
             "WARPS_N": self.warps_n,
             "PATCHES_EACH": self.patches_each,
             "BLOCKS_EACH": self.blocks_each,
             "RESIDENT": self.resident,
-            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
@@ -164,12 +161,11 @@ class DenseTiling:
     """How `convolve_dense` divides a layer of one learner: see convolve_dense.cu."""
 
     kernel: ClassVar[str] = "convolve_dense"
-    rows: ClassVar[int] = 8
+    rows: ClassVar[int] = 8  # of a tile
     shape: Shape
+    tiles: Tiles
     slice: int
     teams: int
-    top: int
-    down: int
 
     @property
     def threads(self) -> int:
@@ -178,38 +174,30 @@ class DenseTiling:
     @property
     def shared_bytes(self) -> int:
         s, chunks = self.shape, self.shape.channels_in // 8
-        plane = -(-(self.rows + 2) * (s.map + 2) * 16 // 128) * 128 + (16 if chunks > 4 else 32 if chunks > 2 else 64)
+        plane = -(-self.tiles.bordered(s.border) * 16 // 128) * 128 + (16 if chunks > 4 else 32 if chunks > 2 else 64)
         weights = s.taps * s.channels_in * self.slice * 2
-        return weights + self.teams * (chunks * plane + self.rows * s.map * stride(self.slice))
+        return weights + self.teams * (chunks * plane + self.tiles.pixels * stride(self.slice))
+
+    @property
+    def sums(self) -> int:
+        """That a thread keeps: 4 for each 8 x 8 pixels and 8 outputs."""
+        return self.tiles.wide // 8 * self.slice // 2
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
         """Blocks stay for all tiles: together they fill the device once."""
         slices = self.shape.channels_out // self.slice
-        tiles = batch * self.down
+        tiles = self.tiles.count(batch)
         return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
 
     @property
     def macros(self) -> dict[str, int]:
         return {
             **self.shape.macros,
-            "ROWS": self.rows,
-            "IMAGES": 1,
+            **self.tiles.macros,
             "THREADS": 128,
             "SLICE": self.slice,
             "TEAMS": self.teams,
-            **rows_macros(self),
         }
-
-
-def rows_macros(division: Tiling | DenseTiling | Sharing) -> dict[str, int]:
-    """None where all rows count."""
-    every = division.shape.map // division.rows
-    return {"TOP": division.top, "TILES_DOWN": division.down} if division.down < every else {}
-
-
-def tile_of(pixels: int, side: int) -> tuple[int, int]:
-    """(rows, images) of a tile of so many pixels."""
-    return (pixels // side, 1) if pixels <= side * side else (side, pixels // (side * side))
 
 
 @dataclass(frozen=True)
@@ -217,15 +205,12 @@ class Sharing:
     """How `weigh` divides a layer: see weigh.cu."""
 
     shape: Shape  # of the convolution itself
-    rows: int
-    images: int
+    tiles: Tiles  # outside of them there is no gradient
     inputs_each: int
     outputs_each: int
     groups: int
     splits: int
     resident: int
-    top: int  # row at which tiles begin: above it and below them there is no gradient
-    down: int  # tiles of an image
     stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
     pooled: bool  # gradients come from behind 2x2 pooling
 
@@ -244,18 +229,15 @@ class Sharing:
         across = s.channels_out // (8 * self.outputs_each)
         inputs = 16 * self.inputs_each * max(1, self.groups // across) if s.taps == 9 else s.channels_in
         outputs = 8 * self.outputs_each * min(self.groups, across)
-        pixels = self.images * self.rows * s.map
-        tile = s.tile_bytes(self.rows, self.images) // stride(s.channels_in) * stride(inputs)
+        pixels = self.tiles.pixels
+        tile = self.tiles.bordered(s.border) * stride(inputs)
         windows = pixels // 4 * outputs * 3 if self.pooled else 0  # values and codes as they come
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
-
-    def tiles(self, batch: int) -> int:
-        return -(-batch // self.images) * self.down
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
         """How many blocks of threads share the tiles of one run and slice: together they fill the device once."""
         slices = self.all_groups // self.groups
-        return max(1, min(self.tiles(batch), self.resident * processors // (runs * slices)))
+        return max(1, min(self.tiles.count(batch), self.resident * processors // (runs * slices)))
 
     @property
     def record(self) -> int:
@@ -266,8 +248,7 @@ class Sharing:
     def macros(self) -> dict[str, int]:
         return {
             **self.shape.macros,
-            "ROWS": self.rows,
-            "IMAGES": self.images,
+            **self.tiles.macros,
             "THREADS": self.threads,
             "INPUTS_EACH": self.inputs_each,
             "OUTPUTS_EACH": self.outputs_each,
@@ -275,7 +256,6 @@ class Sharing:
             "SPLITS": self.splits,
             "RESIDENT": self.resident,
             "STAGES": self.stages,
-            **rows_macros(self),
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:

@@ -222,7 +222,7 @@ class ConvolutionStack:
             ctypes.c_void_p(partial.data_ptr()),
             ctypes.c_void_p(biases.data_ptr()),
             ctypes.c_int(batch),
-            ctypes.c_int(sharing.tiles(batch)),
+            ctypes.c_int(sharing.tiles.count(batch)),
         )
         grid = (biases.shape[1], sharing.all_groups // sharing.groups, runs)
         self.weighs[number].launch(grid, sharing.threads, arguments)
