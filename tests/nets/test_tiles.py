@@ -1,4 +1,4 @@
-"""Tiles narrower than the map: what they cover, when they are chosen, and that the kernels compute the same in them."""
+"""Tiles narrower than the map: what they cover, when they are chosen, and that kernels compute the same in them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def divisions(stage: Stage) -> list[Any]:
     first=st.integers(0, 63),
     count=st.integers(1, 64),
 )
-def test_tiles_cover_what_counts_from_an_even_place_on(map: int, rows: int, wide: int, first: int, count: int) -> None:
+def test_tiles_cover_what_counts(map: int, rows: int, wide: int, first: int, count: int) -> None:
     first, count = first % map, min(count, map - first % map)
     tiles = tiles_of(map, rows, wide, 1, (first, count))
     if tiles is None:
@@ -84,7 +84,7 @@ def test_where_everything_counts_tiles_are_as_wide_as_the_map(width: int, learne
 
 @pytest.mark.parametrize(("width", "learners"), [(64, 1), (28, 5)])
 def test_what_does_not_count_is_left_out(width: int, learners: int) -> None:
-    """Omniglot: of 26, 24, 10 and 8 rows and columns whole blocks of 8 can be left out behind the poolings' layers."""
+    """Omniglot: of 26, 24, 10 and 8 rows and columns whole blocks of 8 can be left out where a pooling follows."""
     for stage, forward in zip(
         stages_of(omniglot_cnn(width, learners), learners, (1, 28, 28)), (None, 24, None, 8), strict=True
     ):

@@ -193,12 +193,12 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
     });
 }
 
-// A narrow tile has neighbours beside it, which are fetched with it: so many columns on either side.
-template <int EDGE> constexpr int OPEN = WIDE < MAP ? EDGE : 0;
+// Columns of the edge that are fetched with the tile, for a narrow one has neighbours beside it.
+__device__ constexpr int fetched(int edge) { return WIDE < MAP ? edge : 0; }
 
 // Where the tile is as wide as the map, its first and last column are always border.
 template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
-    if constexpr (EDGE == OPEN<EDGE>) return;
+    if (fetched(EDGE)) return;
     constexpr int LINE = WIDE + 2 * EDGE, ROWS_ALL = IMAGES * (ROWS + 2 * EDGE);
     const Walk<LAYOUT::CHANNELS> walk;
     for (int i = walk.first; i < 2 * ROWS_ALL; i += walk.stride)
@@ -208,19 +208,20 @@ template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
 // Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, SEEN = WIDE + 2 * OPEN<EDGE>;
-    constexpr int COUNT = IMAGES * HIGH * SEEN;
+    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = fetched(EDGE);
+    constexpr int SEEN = WIDE + 2 * BESIDE, COUNT = IMAGES * HIGH * SEEN;
     const Walk<LAYOUT::CHANNELS> walk;
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u32 to = shared_address(tile) + LAYOUT::at(EDGE, walk.chunk);
     constexpr bool STEADY = walk.stride % SEEN == 0;  // then the thread keeps to its column
-#pragma unroll
+    constexpr int TOGETHER = BESIDE ? 4 : COUNT;  // divisions keep many registers, which sums may need
+#pragma unroll (TOGETHER)
     for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
-        const int pixel = walk.first + turn * walk.stride, column = (STEADY ? walk.first : pixel) % SEEN - OPEN<EDGE>;
+        const int pixel = walk.first + turn * walk.stride, column = (STEADY ? walk.first : pixel) % SEEN - BESIDE;
         const int line = STEADY ? walk.first / SEEN + turn * (walk.stride / SEEN) : pixel / SEEN;
         const int image = IMAGES == 1 ? 0 : line / HIGH, y = line - image * HIGH - EDGE + at.row, x = column + at.column;
-        const bool beside = OPEN<EDGE> && (x < 0 || x >= MAP);
+        const bool beside = BESIDE && (x < 0 || x >= MAP);
         const bool there = (!EDGE || (y >= 0 && y < MAP)) && at.image + image < batch && !beside;
         if (pixel < COUNT)
             copy_async(to + LAYOUT::at(line * LINE + column, 0), data + ((image * MAP + y) * MAP + x) * ALL, there);
@@ -282,7 +283,7 @@ template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
 // A gradient behind 2x2 pooling, laid back on the pixels it came from. Some windows are on their way at a time.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
-    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = OPEN<EDGE>;
+    constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = fetched(EDGE);
     constexpr int DOWN = ROWS / 2 + 2 * EDGE, ACROSS = HALF_WIDE + 2 * BESIDE;  // windows that touch the tile
     constexpr int COUNT = IMAGES * DOWN * ACROSS;
     const Walk<LAYOUT::CHANNELS> walk;

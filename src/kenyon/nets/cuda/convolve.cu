@@ -111,6 +111,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         if constexpr (SOURCE == 2) fetch_unpooled<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
     }
     if constexpr (BORDER) clear_borders<Rows<CI>, BORDER / 2>(tile);
+    clear_rest<OUT_CHANNELS>(at, first_channel, to, batch);  // while the tile comes
     await_copies();
     __syncthreads();
 

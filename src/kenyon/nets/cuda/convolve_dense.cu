@@ -1,9 +1,10 @@
 // The layer, and the gradient of its input, where there is one learner: by Hopper's products of four warps, which take
 // both operands from shared memory while the warps do something else. Needs convolution.cu and results.cu before it.
 //
-// Four warps, a team, own a tile of eight rows; a product is of 64 pixels (8 x 8) x 16 inputs x SLICE outputs. Tiles
-// narrower than the map leave room for more teams, and a thread with fewer sums. TEAMS teams share the weights of one run and slice, which stay in shared memory. Each goes from tile to tile at its own
-// pace: while one fetches its tile or leaves its results, others multiply.
+// Four warps, a team, own a tile of eight rows; a product is of 64 pixels (8 x 8) x 16 inputs x SLICE outputs. TEAMS
+// teams share the weights of one run and slice, which stay in shared memory. Each goes from tile to tile at its own
+// pace: while one fetches its tile or leaves its results, others multiply. Tiles narrower than the map leave room for
+// more teams, and fewer sums to a thread.
 // Grid: (blocks, CO / SLICE, R).
 //
 // The tensor cores take operands as 8 x 8 numbers that lie in one piece, rows of 16 bytes. So a tile is kept as planes
@@ -143,6 +144,7 @@ convolve_dense(const Source from, const bf16* __restrict__ weights, i64 weights_
             });
         });
         team_barrier(team);
+        clear_rest<SLICE>(place_of(t, run), first_channel, to, batch);
         leave<SLICE>(result, place_of(t, run), first_channel, to, batch);
     }
 }

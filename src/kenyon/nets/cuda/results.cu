@@ -83,20 +83,16 @@ template <int C> DEVICE void clear_rest(Place at, int first, const Target& to, i
     const Walk<C> walk;
     bf16* image = to.data + (i64)(at.run * batch + at.image) * (ALL * ALL * CO) + first + walk.chunk * 8;
     const int row = at.row / SHARE, column = at.column / SHARE;
-    auto clear = [&](int y, int x, auto high, auto broad) {
-        constexpr int BROAD = decltype(broad)::value, COUNT = decltype(high)::value * BROAD;
-        if constexpr (COUNT > 0)
-            for (int i = walk.first; i < COUNT; i += walk.stride) {
-                const int behind = BROAD == ALL ? i : i / BROAD * ALL + i % BROAD;
-                store8(image + (y * ALL + x + behind) * CO, Vec8{});
-            }
+    auto clear = [&](int y, int x, int high, int broad) {
+        for (int i = walk.first; i < high * broad; i += walk.stride)
+            store8(image + ((y + i / broad) * ALL + x + i % broad) * CO, Vec8{});
     };
     if (column == BEGIN) {
-        if (row == UPPER) clear(0, 0, Number<UPPER>{}, Number<ALL>{});
-        if (row + ROWS / SHARE == LOWER) clear(LOWER, 0, Number<ALL - LOWER>{}, Number<ALL>{});
-        clear(row, 0, Number<ROWS / SHARE>{}, Number<BEGIN>{});
+        if (row == UPPER) clear(0, 0, UPPER, ALL);
+        if (row + ROWS / SHARE == LOWER) clear(LOWER, 0, ALL - LOWER, ALL);
+        clear(row, 0, ROWS / SHARE, BEGIN);
     }
-    if (column + WIDE / SHARE == END) clear(row, END, Number<ROWS / SHARE>{}, Number<ALL - END>{});
+    if (column + WIDE / SHARE == END) clear(row, END, ROWS / SHARE, ALL - END);
 }
 
 // The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
@@ -104,7 +100,6 @@ template <int C> DEVICE void leave(const char* tile, Place at, int first, const 
     constexpr int STRIDE = stride_of(C);
     const Walk<C> walk;
     const int channel = first + walk.chunk * 8;
-    if constexpr (TILES_DOWN * ROWS < MAP || TILES_ACROSS * WIDE < MAP) clear_rest<C>(at, first, to, batch);
     if constexpr (POOL) {
         const u32 key = to.threshold ? to.first[at.run] : 0, second = to.threshold ? to.second[at.run] : 0;
         for (int window = walk.first; window < PIXELS / 4; window += walk.stride) {
