@@ -81,6 +81,7 @@ class Hooks:
     """
 
     needs_gradient = False  # whether `work.gradient` has to hold the whole gradient after the update
+    every_epoch = True  # whether it has something to do in every epoch, also in those whose weights nobody keeps
 
     def tensors(self) -> dict[str, Tensor]:
         """The hooks' part of the state, saved and resumed with everything else."""

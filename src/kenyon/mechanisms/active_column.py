@@ -27,6 +27,8 @@ class ActiveColumn:
 
 
 class _Column(Hooks):
+    every_epoch = False
+
     def __init__(self, work: Work, reinit: bool) -> None:
         self.work, self.reinit = work, reinit
 

@@ -34,8 +34,8 @@ from kenyon.rl.rollout import Batch, Rollout, looked_at
 from kenyon.rl.venue import Venue
 from kenyon.threads import cpu_threads
 from kenyon.train.adam import Adam
+from kenyon.train.answers import Finite
 from kenyon.train.device import Captured, Lanes, Runs, on_device
-from kenyon.train.finite import Finite
 from kenyon.train.gradients import data_gradients
 from kenyon.train.loop import Interrupted
 from kenyon.train.state import Position

@@ -25,11 +25,11 @@ from kenyon.random import Purpose
 from kenyon.steady import is_steady
 from kenyon.streams.task import Stream
 from kenyon.train.adam import Adam
+from kenyon.train.answers import Answers, Finite
 from kenyon.train.device import on_device
 from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
 from kenyon.train.evaluate import Evaluation, evaluate
-from kenyon.train.finite import Finite
 from kenyon.train.fitting import check_fit
 from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.objective import Objective
@@ -91,7 +91,7 @@ class Trainer:
         state = (self.theta, self.importance, self.anchor, self.hooks)
         self.objective = Objective(net, method, self.engine, *state)
         self.validation_loss = torch.zeros(R, device=self.device)
-        self.finite = Finite(R, self.device)
+        self.finite, self.settling = Finite(R, self.device), Answers(self.device)
 
     # ------------------------------------------------------------------ the loop
 
@@ -108,7 +108,8 @@ class Trainer:
             if at.epoch == 0:
                 self._begin_phase()
             at.seconds += since(started)
-            while at.epoch < self.training.epochs:
+            settled = False
+            while at.epoch < self.training.epochs and not settled:
                 started = time.perf_counter()
                 self.schedule.before_epoch(at.epoch, self.rate)
                 for hook in self.hooks:
@@ -118,13 +119,15 @@ class Trainer:
                     hook.after_epoch()
                 if isinstance(self.schedule, Plateau):
                     self.engine.repeat(self._validate, self.engine.validation.steps)
-                self._retire_diverged()
+                settled = self._settled()
+                self._retire_diverged(last=settled or at.epoch + 1 == self.training.epochs)
                 at.epoch += 1
                 at.seconds += since(started)
                 if watch is not None and watch(self):
                     raise Interrupted
                 if not self.live:
                     return at
+            at.epoch = self.training.epochs  # also where the last ones were left out: random numbers go by it
             started = time.perf_counter()
             self._finish_phase()
             at.seconds += since(started)
@@ -201,6 +204,7 @@ class Trainer:
         stage = self.method.stages[self.stage]
         self.objective.penalised = self.penalised
         self.objective.first_task = self.task == 0 and not self.method.from_first
+        self.settling.waiting.clear()  # of the phase before
         variant = (self.penalised, self.task == 0, self.stage)
         self.engine.enter(self.phases[self.position.phase], stage, variant, self.theta)
 
@@ -263,10 +267,17 @@ class Trainer:
             return evaluate_members(self.net, self.theta, self.fleet, lanes, self.live, self.members)
         return evaluate(self.net, self.theta, self.fleet, lanes, self.live)
 
-    def _retire_diverged(self) -> None:
+    def _settled(self) -> bool:
+        """Whether, by what is known of the epochs so far, no epoch to come changes what the phase leaves."""
+        if self.carries or not isinstance(self.schedule, Plateau) or any(hook.every_epoch for hook in self.hooks):
+            return False
+        self.settling.ask(self.position.epoch, self.schedule.settled)
+        return any(all(rows[row] for row in self.live) for _, rows in self.settling.known())
+
+    def _retire_diverged(self, *, last: bool) -> None:
         """Runs whose loss is no longer finite stop here; the others go on."""
         at = self.position
-        for epoch, rows in self.finite.fallen(at.epoch, last=at.epoch + 1 == self.training.epochs):
+        for epoch, rows in self.finite.fallen(at.epoch, last=last):
             fallen = {row // self.members for row in rows if row in self.live}
             for run in fallen:
                 at.diverged[run] = [self.tasks_before, epoch]

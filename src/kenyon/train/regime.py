@@ -37,7 +37,7 @@ class Training:
     after `drop_epoch` epochs; nothing is validated and the last weights are kept.
     """
 
-    epochs: int = 100  # of every task, always all of them
+    epochs: int = 100  # of every task; those at its end that can change nothing are left out (`schedule.Plateau`)
     batch: int = 256
     rate: float = 1e-3  # the learning rate at the start of every task
     patience: int = 5

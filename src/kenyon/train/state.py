@@ -28,6 +28,10 @@ FORMATS = Formats(
 )
 
 
+# What states had no tensors for at first; zeros say that nothing is known.
+ADDED = {"before", "swing", "settled"}
+
+
 class StateError(ResultsError):
     """A state that cannot be used: damaged, cut off, empty, or of something else."""
 
@@ -104,10 +108,14 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
         raise StateError(path, "it is damaged: its checksum is wrong")
     try:
         with safe_open(path, framework="pt") as file:
-            if set(file.keys()) != set(tensors):
+            lacking = set(tensors) - set(file.keys())
+            if not (set(file.keys()) <= set(tensors) and lacking <= ADDED):
                 raise StateError(path, "it does not hold the state of this method")
             position = Position.from_json(head["position"])
             for name, tensor in tensors.items():
+                if name in lacking:
+                    tensor.zero_()
+                    continue
                 saved = file.get_tensor(name)
                 runs = saved.unflatten(0, (len(position.diverged), -1))
                 found = saved if rows is None else runs[list(rows)].flatten(0, 1)
