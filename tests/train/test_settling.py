@@ -126,7 +126,7 @@ def told(schedule: Plateau, losses: list[float]) -> list[bool]:
 
 
 def test_settled_by_hand() -> None:
-    """Patience 2, drop 3: it could still change 2 * swing * (1/3 + 1/9 + ...) = swing, so the margin is SAFETY * swing."""
+    """Patience 2, drop 3: it could still change 2 * swing * (1/3 + 1/9 + ...) = swing, SAFETY times."""
     step = 0.5 / SAFETY
     # The best is 1. The first rate has no swing before it; at the second the loss moves by `step`, and lies just at
     # the margin, 0.5, then at the third beyond it.
@@ -145,7 +145,9 @@ def test_nothing_is_kept_of_a_settled_run() -> None:
     assert not schedule.settled.any()
 
 
-@given(st.lists(st.floats(-10, 10), min_size=1, max_size=40), st.integers(1, 5), st.sampled_from([0.5, 1.0, 1.5, 3.0]))
+@given(
+    st.lists(st.floats(-10, 10), min_size=1, max_size=40), st.integers(1, 5), st.sampled_from([0.5, 1.0, 1.5, 3.0])
+)
 def test_settled_only_far_above_the_best_and_for_good(losses: list[float], patience: int, drop: float) -> None:
     schedule = Plateau(replace(LONG, patience=patience, drop=drop), torch.zeros(1, 1))
     schedule.begin(torch.zeros(1, 1))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kenyon.nets import fused
 from kenyon.nets.dropout import DropoutSite, padded
+from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, groupable
 from kenyon.nets.layout import place_of
 from kenyon.nets.maps import Maps
 from kenyon.nets.pooling import bias_relu_pool
@@ -25,6 +26,7 @@ from kenyon.nets.unfolded import pays, unfolded
 class Stacked(Sequential):
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
         super().__init__(backbone, shape, learners, folds=True)
+        self.groupable = all(groupable(layer) for layer in backbone)
 
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         """Activations are `Maps` behind convolutions and (K, B, F) behind dense layers."""
@@ -50,7 +52,10 @@ class Stacked(Sequential):
                 if shared:
                     x, shared = x.expand(K, *x.shape), False
                 bias = w.new_zeros(w.shape[:2]) if bias is None else bias
-                x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
+                if isinstance(params, Groups):
+                    x = dense_of_groups(x, params, name)
+                else:
+                    x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
             elif step.site is not None:
                 if piece is not None:
                     keep = (piece >= step.site.threshold)[:, : K * x.shape[-1]]
@@ -82,7 +87,10 @@ class Stacked(Sequential):
             data = x.join().data if isinstance(x, Maps) else x
             build = _block_kernel if isinstance(x, Maps) else _shared_kernel
             kernel = build(weight.to(data.dtype), data.shape[1])
-            data = F.conv2d(data, kernel, None, layer.stride, layer.padding, layer.dilation)
+            if isinstance(params, Groups):
+                data = convolution_of_groups(data, kernel, layer, params, step.name)
+            else:
+                data = F.conv2d(data, kernel, None, layer.stride, layer.padding, layer.dilation)
             maps = Maps(data, K, layer.out_channels)
         if not maps.parted and step.relu and _halved(step, maps.data) and fused.available(maps.data):
             threshold, scale = (step.site.threshold, step.site.scale) if step.site is not None else (0, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor, nn
 
 from kenyon.nets.dropout import DropoutSite, cut_noise, dropout_sites, noise_size
@@ -115,6 +116,10 @@ class Sequential:
 
     def noise_size(self, batch: int) -> int:
         return noise_size(self.sites, batch)
+
+    def side_by_side(self, noise: Tensor, batch: int) -> Tensor:
+        """The bytes of several batches (G, n) as those of one batch of all their samples."""
+        return torch.cat([piece.flatten() for piece in cut_noise(noise, self.sites, batch)])
 
     def bytes_of(self, noise: Tensor | None, batch: int) -> list[Tensor | None]:
         return [None] * len(self.sites) if noise is None else [*cut_noise(noise, self.sites, batch)]

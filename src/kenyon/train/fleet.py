@@ -202,6 +202,26 @@ class Loader:
             member=now(self.member) if self.joint else None,
         )
 
+    def ahead(self, run: int, count: int) -> Batch:
+        """The next batches of a run as one, batch by batch: (count * B,)."""
+        steps = self.steps_ahead(count)
+
+        def now(buffer: Tensor) -> Tensor:
+            return buffer[run].index_select(0, steps)
+
+        index = now(self.index)
+        if self.windows is None:
+            shown = [self.fleet.images(run, index.flatten())]
+        else:
+            noises = (self.windows.of_step(step).of_runs(slice(run, run + 1)) for step in steps.split(1))
+            shown = [self.fleet.images(run, some, noise) for some, noise in zip(index, noises, strict=True)]
+        return Batch(
+            images=torch.cat([part for part in shown if isinstance(part, Tensor)]),
+            labels=now(self.labels).flatten(),
+            weight=now(self.weight).flatten(),
+            member=now(self.member).flatten() if self.joint else None,
+        )
+
     def batch(self, run: Runs, step: int | None = None) -> Batch:
         """The batch of a run, or of all, at the given step or that the counter stands at."""
 

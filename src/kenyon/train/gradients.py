@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from kenyon.nets import Net, Outputs, Pictures
+from kenyon.nets.groups import Groups, Sums
 from kenyon.nets.layout import Leaves, Rows
+from kenyon.nets.stacked import Stacked
 from kenyon.random import Noise
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Batch, Loader
@@ -117,3 +119,39 @@ def stacked_gradients(
         outputs = net.forward(rows, batch.images, heads, batch.member, noise=drawn)
         result = loss(slice(None), rows, outputs, batch)
     return torch.autograd.grad(result.sum(), rows)[0].unflatten(0, (len(theta), count))
+
+
+def grouped_gradients(
+    net: Net,
+    theta: Tensor,
+    loader: Loader,
+    heads: Tensor,
+    loss: RunLoss,
+    noise: Noise | None,
+    sums: Sequence[Sums],
+    *,
+    lanes: Lanes,
+    runs: Sequence[int],
+) -> None:
+    """What the next batches of every run say of its weights, each batch for itself, into the run's sums; where the
+    net takes runs one after another, and `groupable`. `loss` is that of several batches, one after another.
+    """
+    count = len(sums[0].shares)
+    drawn = None
+    if noise is not None:
+        bytes = noise.of_steps(loader.steps_ahead(count)).bytes(net.execute.noise_size(loader.size))
+        drawn = bytes.unflatten(0, (len(theta), count))
+
+    def one_run(run: Runs) -> None:
+        assert isinstance(run, int) and isinstance(net.execute, Stacked)
+        batch = loader.ahead(run, count)
+        parts = net.layout.views(theta[run].detach())
+        weights = [parts[name].requires_grad_() for name in net.backbone_names if name.endswith("weight")]
+        mine = None if drawn is None else net.execute.side_by_side(drawn[run], loader.size)
+        with torch.enable_grad():
+            groups = Groups(parts, sums[run])
+            outputs = net.forward(groups, batch.images, heads, batch.member, noise=mine)
+            result = loss(run, groups, outputs, batch)
+        torch.autograd.grad(result, weights, allow_unused=True)  # finds nothing: it is in the sums
+
+    lanes.each(runs, one_run)

@@ -15,14 +15,18 @@ from kenyon import passes
 from kenyon.forces import Force, sorted_forces
 from kenyon.importance import GradientImportance
 from kenyon.nets import Net, Outputs
+from kenyon.nets.groups import Sums
 from kenyon.nets.layout import Rows
+from kenyon.nets.stacked import Stacked
 from kenyon.random import Noise, Purpose
 from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
-from kenyon.train.device import Runs
+from kenyon.train.device import Lanes, Runs
+from kenyon.train.evaluate import chunk_of
 from kenyon.train.fleet import Batch, Fleet, Loader
-from kenyon.train.gradients import RunLoss, stacked_gradients
+from kenyon.train.gradients import RunLoss, grouped_gradients, stacked_gradients
 
 STACKED = 80  # runs that fill a GPU with batches of 20
+GROUPED = 16  # batches that go through a network at once, one run after another
 
 # (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
 PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
@@ -39,6 +43,10 @@ class Workplace(Protocol):
     noise: Noise  # of all steps of a pass
     gradient: Tensor  # (R, P)
     train_sizes: Tensor  # (R,)
+    lanes: Lanes
+
+    @property
+    def live(self) -> list[int]: ...
 
     def tested_gradients(
         self, theta: Tensor, loader: Loader, loss: RunLoss, *, dropout: bool, learns: bool
@@ -53,11 +61,8 @@ class Measuring:
     def __init__(self, engine: Workplace, measured: Sequence[GradientImportance], *, joint: bool, wrap: bool) -> None:
         """`joint`, `wrap`: as `Loader` has them."""
         self.engine, net, fleet = engine, engine.net, engine.fleet
-        # Small batches of one run are measured at once, so many that they are a fleet of usual size.
-        shared_by = USUAL_RUNS if is_steady() else len(fleet)
-        self.at_once = max(1, STACKED // shared_by) if net.together and not net.small else 1
         self.loaders = {
-            n: Loader(fleet, n, engine.most, joint=joint, together=self.at_once, wrap=wrap)
+            n: Loader(fleet, n, engine.most, joint=joint, together=self.at_once(n), wrap=wrap)
             for n in {importance.batch for importance in measured}
         }
         self.estimate = torch.zeros(len(fleet), net.layout.protected, device=engine.device)
@@ -85,8 +90,13 @@ class Measuring:
                 found = found + penalties(run, row, out, batch.valid / batch.valid.sum(-1, keepdim=True).clamp(min=1))
             return found
 
-        def several_batches() -> None:
-            self._several(importance, theta, loader, loss, forces)
+        count = self.at_once(importance.batch)
+
+        def stacked_batches() -> None:
+            self._stacked(importance, theta, loader, loss, forces, count)
+
+        def grouped_batches() -> None:
+            self._grouped(importance, theta, loader, penalties, forces, count)
 
         def one_batch() -> None:
             engine.tested_gradients(theta, loader, loss, dropout=importance.dropout, learns=False)
@@ -99,31 +109,89 @@ class Measuring:
         self.estimate.zero_()
         loader.step.zero_()
         engine.seed_dropout(Purpose.IMPORTANCE, purpose)
-        for _ in range(-(-loader.steps // self.at_once)):
-            engine.repeat(several_batches if self.at_once > 1 else one_batch, importance, purpose, place)
+        work = one_batch if count == 1 else stacked_batches if engine.net.together else grouped_batches
+        for _ in range(-(-loader.steps // count)):
+            engine.repeat(work, importance, purpose, place)
 
-    def _several(
+    def at_once(self, batch: int) -> int:
+        """How many batches are measured together."""
+        net = self.engine.net
+        if net.small:
+            return 1
+        if net.together:  # so many that they are a fleet of usual size
+            return max(1, STACKED // (USUAL_RUNS if is_steady() else len(self.engine.fleet)))
+        if isinstance(net.execute, Stacked) and net.learners == 1 and not net.gate and net.execute.groupable:
+            return max(1, min(GROUPED, chunk_of(net.input_shape) // (2 * batch)))
+        return 1
+
+    def _stacked(
         self,
         importance: GradientImportance,
         theta: Tensor,
         loader: Loader,
         loss: RunLoss,
         forces: Callable[[Tensor], list[Force]] | None,
+        count: int,
     ) -> None:
         """What the next batches say, each as one more run with the same weights."""
-        engine, count = self.engine, self.at_once
+        engine = self.engine
         noise = engine.noise if importance.dropout else None
         found = stacked_gradients(engine.net, theta, loader, engine.heads, loss, noise, count)  # (R, count, P)
         if forces is not None:
-            pushed = torch.zeros_like(theta)
-            for force in forces(pushed):
-                force.add_to(pushed, theta)
-            found = found + pushed.unsqueeze(1)
-        present = loader.valid.index_select(1, loader.steps_ahead(count)).amax(2)
-        share = (present / engine.train_sizes.unsqueeze(1)).unsqueeze(2)
+            found = found + _pushed(theta, forces).unsqueeze(1)
+        share = self._shares(loader, count).unsqueeze(2)
         found = importance.reduce(found[..., : self.estimate.shape[1]]).mul_(share)
         self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
         loader.step.add_(count)
+
+    def _grouped(
+        self,
+        importance: GradientImportance,
+        theta: Tensor,
+        loader: Loader,
+        penalties: PredictionLoss | None,
+        forces: Callable[[Tensor], list[Force]] | None,
+        count: int,
+    ) -> None:
+        """What the next batches of a run say, all in one pass through the network, layer by layer each for itself."""
+        engine, layout = self.engine, self.engine.net.layout
+        pushed = None if forces is None else _pushed(theta, forces)
+        shares = importance.numerator * self._shares(loader, count)
+        protected = frozenset(engine.net.backbone_names)
+        sums = [
+            Sums(
+                {name: layout.view(self.estimate[run], name) for name in protected},
+                None if pushed is None else {name: layout.view(pushed[run], name) for name in protected},
+                shares[run],
+                importance.square,
+            )
+            for run in range(len(theta))
+        ]
+
+        def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+            logits, labels, valid = (x.unflatten(0, (count, -1)) for x in (out.logits, batch.labels, batch.valid))
+            found = importance.objective(logits, labels, valid).sum()
+            if penalties is not None:
+                found = found + penalties(run, row, out, batch.weight)
+            return found
+
+        noise = engine.noise if importance.dropout else None
+        what = (engine.net, theta, loader, engine.heads, loss, noise, sums)
+        grouped_gradients(*what, lanes=engine.lanes, runs=engine.live)
+        loader.step.add_(count)
+
+    def _shares(self, loader: Loader, count: int) -> Tensor:
+        """What each of the next batches counts, (R, count): a run out of batches adds nothing."""
+        present = loader.there.index_select(1, loader.steps_ahead(count))
+        return present / self.engine.train_sizes.unsqueeze(1)
+
+
+def _pushed(theta: Tensor, forces: Callable[[Tensor], list[Force]]) -> Tensor:
+    """The forces on weights (R, P) as a gradient."""
+    found = torch.zeros_like(theta)
+    for force in forces(found):
+        force.add_to(found, theta)
+    return found
 
 
 def add_importance(
