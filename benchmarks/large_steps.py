@@ -4,7 +4,9 @@
 
 Each argument is benchmark:method:runs. Images are made up, in the sizes of the benchmark, and shown in training as it
 shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel;
---together computes wide learners of one run together, not as runs of their own.
+--together computes wide learners of one run together, not as runs of their own; --whole-maps has kernels compute
+columns that do not count, and Omniglot's second layer without products of four warps; --batch-by-batch measures
+importances of large networks from one small batch at a time.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import configure
 from kenyon.importance import GradientImportance
 from kenyon.nets import tiled
+from kenyon.nets.cuda import choices
 from kenyon.streams import cub
 from kenyon.streams.pool import Ragged
 from kenyon.streams.source import Source
 from kenyon.streams.views import CentreCrop, Crop, ResizedCrop
-from kenyon.train import bilinear, choose_device
+from kenyon.train import bilinear, choose_device, measuring
 
 SOME = 400  # photographs that are made; the others are these again
 LONGER = 340  # pixels of a photograph's longer side
@@ -114,6 +117,8 @@ def main() -> None:
     parser.add_argument("what", nargs="+")
     parser.add_argument("--plain-crops", action="store_true")
     parser.add_argument("--together", action="store_true")
+    parser.add_argument("--whole-maps", action="store_true")
+    parser.add_argument("--batch-by-batch", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -122,10 +127,15 @@ def main() -> None:
         bilinear.available = lambda pixels: False
     if args.together:
         tiled.WIDE = sys.maxsize
+    choices.NARROW = not args.whole_maps
+    if args.batch_by_batch:
+        measuring.GROUPED = 1
+    names = ("plain_crops", "together", "whole_maps", "batch_by_batch")
+    changed = {name: getattr(args, name) for name in names}
     sources: dict[str, Source] = {}
     rows = []
     for what in args.what:
-        rows.append(measured(what, sources, device) | {"plain_crops": args.plain_crops, "together": args.together})
+        rows.append(measured(what, sources, device) | changed)
         print(rows[-1], flush=True)
     if args.out is not None:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
