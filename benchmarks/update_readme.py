@@ -109,6 +109,26 @@ def schedule() -> str:
     return "\n".join(lines)
 
 
+def settling() -> str:
+    """For the safety in use, and in brackets for the least that was looked at."""
+    lines = [
+        "| | tasks and runs | settled | after epochs | better later |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for name in ("settling-cpu", "settling-h200"):
+        found = json.loads((HERE / f"{name}.json").read_text())
+        by_method: dict[str, list[dict[str, Any]]] = {}
+        for row in found["rows"]:
+            by_method.setdefault(f"{row['benchmark']}, `{row['method']}`, {found['device']}", []).append(row)
+        for label, rows in by_method.items():
+            least, used = (pick(rows, key=lambda row: row["safety"]) for pick in (min, max))
+            cells = [f"{used['settled']} ({least['settled']})"]
+            cells += [f"{used['after_epochs']:.0f} ({least['after_epochs']:.0f})"]
+            cells += [f"{used['better_later']} ({least['better_later']})"]
+            lines.append(f"| {label} | {used['of']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def ray() -> str:
     body: dict[str, Any] = json.loads((HERE / "sweep-ray.json").read_text())
     killed, same = body["killed"], body["same_numbers"] and body["same_weights"]
@@ -176,6 +196,7 @@ BLOCKS = {
     "steps": steps,
     "schedule": schedule,
     "ray": ray,
+    "settling": settling,
 }
 
 
