@@ -122,6 +122,30 @@ def test_a_run_alone_ends_with_the_same_bits_where_numbers_are_steady(
     assert torch.equal(three.estimate[1], alone.estimate[0])
 
 
+@pytest.mark.parametrize("name", ["caf-ewc", "er"])
+def test_a_gradient_has_zeros_for_heads_that_are_not_in_use(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for all others what the whole rows give, whatever was there before; replay has two heads in use."""
+    found = []
+    for whole in (True, False):
+        with monkeypatch.context() as patch:
+            if whole:
+                patch.setattr("kenyon.train.gradients.Tiled", type(None))
+            t = trainer(name, together=True)
+            t.position.phase = 1
+            t._enter_phase()
+            t._begin_phase()
+            t.engine.loader.fill(t.engine.samples)
+            if t.engine.memory is not None:
+                t.engine.memory.lay(t.engine.loader, 1, torch.arange(2))
+            t.engine.gradient.fill_(torch.nan)
+            goal = t.objective
+            t.engine.gradients(t.theta, t.engine.loader, goal.of_batch, forward=Net.forward, own=goal.needs_own)
+            found.append(t.gradient.clone())
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    heads = t.net.layout.view(found[1], "head.weight")
+    assert heads[:, 1].any() and heads[:, 0].any() == (name == "er")
+
+
 @pytest.mark.parametrize("shape", [PADDED, FRAMED])
 def test_small_batches_at_once_equal_one_after_another(
     shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch

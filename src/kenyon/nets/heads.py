@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from kenyon.errors import ConfigError
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.fresh import seeded
+from kenyon.nets.layout import InUse
 from kenyon.random import Purpose, key, normal
 from kenyon.steady import of_each_run
 
@@ -111,7 +112,7 @@ class Heads:
 
     def every(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor) -> Tensor:
         """What each of the heads (n,) says of all vectors (..., K, B, F), without gates: (..., n, B, C)."""
-        weight, bias = views["head.weight"].index_select(-3, heads), views["head.bias"].index_select(-2, heads)
+        weight, bias = _of_heads(views, "head", heads)
         out = _linear(f.sum(-3), weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
         return self.without_absent(out, heads).movedim(-2, -3)
 
@@ -131,7 +132,7 @@ class Heads:
 
     def _values(self, z: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
         """What the value heads make of the sum of the learners' vectors (..., B, F): (..., B)."""
-        weight, bias = views["value.weight"].index_select(-3, heads), views["value.bias"].index_select(-2, heads)
+        weight, bias = _of_heads(views, "value", heads)
         weight, bias = weight.squeeze(-2), bias.squeeze(-1)  # (..., n, F), (..., n)
         if member is None:  # no product with one column: a library's bits would depend on how many runs there are
             return (z * weight).sum(-1) + bias
@@ -140,8 +141,7 @@ class Heads:
     def _predictions(
         self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
     ) -> Outputs:
-        weight = views["head.weight"].index_select(-3, heads)  # (..., n, C, F)
-        bias = views["head.bias"].index_select(-2, heads)  # (..., n, C)
+        weight, bias = _of_heads(views, "head", heads)
         if bias.ndim == 3 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), heads)
         if own and member is None and f.is_cuda:  # as a fleet of one: there is one product instead of two
@@ -177,6 +177,14 @@ class Heads:
         else:
             logits = of_each_run(lambda z, b: z.sum(1) - (self.learners - 1) * b.unsqueeze(1), 1, own, bias)
         return Outputs(self.without_absent(logits, heads), self.without_absent(own, heads))
+
+
+def _of_heads(views: Mapping[str, Tensor], name: str, heads: Tensor) -> tuple[Tensor, Tensor]:
+    """Weights (..., n, C, F) and biases (..., n, C) of the heads in use."""
+    weight, bias = views[f"{name}.weight"], views[f"{name}.bias"]
+    if isinstance(views, InUse):
+        return weight, bias
+    return weight.index_select(-3, heads), bias.index_select(-2, heads)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

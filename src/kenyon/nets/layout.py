@@ -36,6 +36,18 @@ def place_of(parts: Mapping[str, Tensor], name: str) -> Tensor | None:
     return parts.take(name) if isinstance(parts, Leaves) else None
 
 
+class InUse(dict[str, Tensor]):
+    """The named parts of a fleet's rows that its batches use: of what every head has for itself, only that of the
+    heads in use. In a long sequence the others are most of a row, and they have no gradient.
+
+    `weights`: rows that begin with the backbone's, for kernels that find them by their places.
+    """
+
+    def __init__(self, parts: Mapping[str, Tensor], weights: Tensor) -> None:
+        super().__init__(parts)
+        self.weights = weights
+
+
 Rows = Tensor | dict[str, Tensor]  # a row (P,) or a fleet (R, P), whole or already as named views
 
 
@@ -78,6 +90,12 @@ class Layout:
         sizes, wanted = self._split(names)
         parts, lead = theta.split(sizes, dim=-1), theta.shape[:-1]
         return {s.name: parts[place].view(*lead, *s.shape) for place, s in wanted}
+
+    def protected_views(self, rows: Tensor) -> dict[str, Tensor]:
+        """Named views of the beginning of rows, (..., protected)."""
+        first = [segment for segment in self.segments.values() if segment.stop <= self.protected]
+        parts = rows.split([segment.size for segment in first], dim=-1)
+        return {s.name: part.view(*rows.shape[:-1], *s.shape) for s, part in zip(first, parts, strict=True)}
 
     def _split(self, names: frozenset[str] | None) -> tuple[list[int], list[tuple[int, Segment]]]:
         """The sizes of all parts, and which of them are segments that are asked for."""

@@ -22,7 +22,7 @@ from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
 from kenyon.nets.heads import FirstHeads, Heads, Outputs
-from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.layout import InUse, Layout, Rows
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
 from kenyon.nets.statistics import Statistics
@@ -230,6 +230,18 @@ class Net:
         out = self.heads.outputs(f, views, heads, member, own=own)
         return out if statistics is None else replace(out, statistics=statistics)
 
+    def in_use(self, weights: Tensor, theta: Tensor, heads: Tensor, times: int = 1) -> InUse:
+        """What `forward` looks at where all runs go through our kernels, as parts that can each have a gradient: the
+        protected weights as given, (R * times, ...), and from rows (R, P) the heads in use, and what a method learns
+        itself, so many times each.
+        """
+        parts = self.layout.protected_views(weights)
+        for name in (*self.head_names, *self.learned):
+            view = self.layout.view(theta.detach(), name)
+            view = view.index_select(1, heads) if name in self.per_head else view
+            parts[name] = view.repeat_interleave(times, 0) if times > 1 else view
+        return InUse(parts, weights)
+
     def vectors(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
         """What the learners make of a batch of one task in tests, (..., K, B, F), before task gates; arguments as
         `forward`."""
@@ -274,8 +286,9 @@ class Net:
         views = views or self.layout.views(row, self._used)
         dtype = views["head.bias"].dtype
         if isinstance(self.execute, Tiled):
-            assert isinstance(row, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
-            return self.execute.all_runs(row, views, images, noise).to(dtype)
+            rows = row.weights if isinstance(row, InUse) else row
+            assert isinstance(rows, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
+            return self.execute.all_runs(rows, views, images, noise).to(dtype)
         assert isinstance(images, Tensor)
         images = _cast(images, self.dtype)
         if isinstance(row, Tensor) and self.dtype != dtype:

@@ -12,6 +12,7 @@ from kenyon.nets import Net, Outputs, Pictures
 from kenyon.nets.groups import Groups, Sums
 from kenyon.nets.layout import Leaves, Rows
 from kenyon.nets.stacked import Stacked
+from kenyon.nets.tiled import Tiled
 from kenyon.random import Noise
 from kenyon.train.device import Lanes, Runs
 from kenyon.train.fleet import Batch, Loader
@@ -75,6 +76,27 @@ def data_gradients(
 
     result_of_all = gradient
 
+    def through_kernels(run: Runs) -> None:
+        """All runs, without what other heads have: of a long sequence that is most of a row."""
+        batch, protected = loader.batch(run), net.layout.protected
+        weights = theta[:, :protected].detach().requires_grad_()
+        with torch.enable_grad():
+            parts = net.in_use(weights, theta, heads)
+            others = {name: parts[name].requires_grad_() for name in (*net.head_names, *net.learned)}
+            outputs = forward(net, parts, batch.images, heads, batch.member, noise=noise, own=own)
+            result = loss(run, parts, outputs, batch)
+        first, *rest = torch.autograd.grad(result.sum(), [weights, *others.values()], allow_unused=True)
+        assert first is not None
+        gradient[:, :protected].copy_(first)
+        gradient[:, protected:].zero_()
+        for name, found in zip(others, rest, strict=True):
+            place = net.layout.view(gradient, name)
+            if found is not None and name in net.per_head:
+                place.index_copy_(1, heads, found)
+            elif found is not None:
+                place.copy_(found)
+        value.copy_(result.detach())
+
     def all_runs(run: Runs) -> None:
         nonlocal result_of_all
         batch = loader.batch(run)
@@ -102,23 +124,27 @@ def data_gradients(
         if seen is not None and isinstance(run, int):
             seen(run, outputs)
 
-    lanes.each(runs, all_runs if net.together else one_run)
+    if isinstance(net.execute, Tiled) and forward is Net.forward and net.columns is None:
+        lanes.each(runs, through_kernels)
+    else:
+        lanes.each(runs, all_runs if net.together else one_run)
     return result_of_all
 
 
 def stacked_gradients(
     net: Net, theta: Tensor, loader: Loader, heads: Tensor, loss: RunLoss, noise: Noise | None, count: int
 ) -> Tensor:
-    """The gradients of the next `count` batches of every run, (R, count, P), where the net takes runs together: each
-    batch is one more run with the same weights.
+    """The gradients of the next `count` batches of every run, of protected weights, (R, count, Pp), where our kernels
+    take runs together: each batch is one more run with the same weights.
     """
-    rows = theta.detach().repeat_interleave(count, 0).requires_grad_()
+    weights = theta[:, : net.layout.protected].detach().repeat_interleave(count, 0).requires_grad_()
     batch, steps = loader.stacked(count), loader.steps_ahead(count)
     with torch.enable_grad():
         drawn = None if noise is None else noise.of_steps(steps)
-        outputs = net.forward(rows, batch.images, heads, batch.member, noise=drawn)
-        result = loss(slice(None), rows, outputs, batch)
-    return torch.autograd.grad(result.sum(), rows)[0].unflatten(0, (len(theta), count))
+        parts = net.in_use(weights, theta, heads, count)
+        outputs = net.forward(parts, batch.images, heads, batch.member, noise=drawn)
+        result = loss(slice(None), parts, outputs, batch)
+    return torch.autograd.grad(result.sum(), weights)[0].unflatten(0, (len(theta), count))
 
 
 def grouped_gradients(

@@ -136,11 +136,11 @@ class Measuring:
         """What the next batches say, each as one more run with the same weights."""
         engine = self.engine
         noise = engine.noise if importance.dropout else None
-        found = stacked_gradients(engine.net, theta, loader, engine.heads, loss, noise, count)  # (R, count, P)
+        found = stacked_gradients(engine.net, theta, loader, engine.heads, loss, noise, count)  # (R, count, Pp)
         if forces is not None:
-            found = found + _pushed(theta, forces).unsqueeze(1)
+            found = found + _pushed(theta, forces)[:, : found.shape[2]].unsqueeze(1)
         share = self._shares(loader, count).unsqueeze(2)
-        found = importance.reduce(found[..., : self.estimate.shape[1]]).mul_(share)
+        found = importance.reduce(found).mul_(share)
         self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
         loader.step.add_(count)
 
