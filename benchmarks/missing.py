@@ -3,8 +3,9 @@
     python benchmarks/missing.py                                # the commands, in the order of what matters most
     python benchmarks/missing.py --at-once 4 --seconds 1500     # carries them out, four at a time, for so long
 
-Results come to `--out` (`results`). When the time is up, everything is interrupted as by Ctrl-C, and the same command
-goes on from there. A benchmark whose data are not here waits until they are.
+Results come to `--out` (`results`). Nothing is begun that would not be done in time, by how long the last one of the
+same benchmark took. When the time is up, everything is interrupted as by Ctrl-C, and the same command goes on from
+there. A benchmark whose data are not here waits until they are.
 """
 
 from __future__ import annotations
@@ -104,12 +105,22 @@ def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> N
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     at_work: dict[Cell, subprocess.Popen[bytes]] = {}
-    while (waiting or at_work) and time.monotonic() < end:
+    began: dict[Cell, float] = {}
+    took: dict[str, float] = {}  # seconds of the last one of a benchmark
+
+    def fits(cell: Cell) -> bool:
+        return time.monotonic() + took.get(cell.benchmark, 0.0) < end
+
+    while (any(map(fits, waiting)) or at_work) and time.monotonic() < end:
         for ended in [cell for cell, process in at_work.items() if process.poll() is not None]:
             code = at_work.pop(ended).returncode
-            print(f"{ended.name}: {'done' if code == 0 else 'FAILED, see its log'}", flush=True)
-        while len(at_work) < at_once and (ready := next((c for c in waiting if c.data_is_here), None)):
+            if code == 0:
+                took[ended.benchmark] = time.monotonic() - began[ended]
+            said = f"done in {took[ended.benchmark]:.0f} s" if code == 0 else "FAILED, see its log"
+            print(f"{ended.name}: {said}", flush=True)
+        while len(at_work) < at_once and (ready := next((c for c in waiting if c.data_is_here and fits(c)), None)):
             waiting.remove(ready)
+            began[ready] = time.monotonic()
             with (logs / f"{ready.name.replace('/', '+')}.log").open("ab") as log:
                 command = [sys.executable, "-m", "kenyon", *ready.command(out)]
                 at_work[ready] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
