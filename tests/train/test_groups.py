@@ -93,7 +93,17 @@ def test_many_batches_say_what_each_of_them_says(
 def test_other_networks_take_one_batch_after_another() -> None:
     trainer = fleet(fisher_published())
     assert trainer.engine.measuring.at_once(20) > 1
-    trainer.net.execute.groupable = False
+    trainer.net.execute.windows = None
+    assert trainer.engine.measuring.at_once(20) == 1
+
+
+def test_large_maps_go_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second convolution has 4 x 4 windows of 3 x 3 pixels of 8 channels, three of them empty."""
+    trainer = fleet(fisher_published())
+    assert trainer.net.execute.windows == 16 * 9 * 8
+    monkeypatch.setattr(measuring, "WINDOWS", 16 * 9 * 8 * 20 * 3 + 1)
+    assert trainer.engine.measuring.at_once(20) == 3
+    monkeypatch.setattr(measuring, "WINDOWS", 16 * 9 * 8 * 20 - 1)
     assert trainer.engine.measuring.at_once(20) == 1
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -17,7 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.kernels import jit
+from kenyon.nets.maps import eights
 from kenyon.nets.products import available, wide_products
+from kenyon.nets.shapes import shapes_through
 from kenyon.nets.windows import Geometry, unpacked, windows
 
 try:
@@ -78,11 +81,19 @@ class Groups(dict[str, Tensor]):
         return samples.unflatten(0, (len(self.sums.shares), -1))
 
 
-def groupable(layer: nn.Module) -> bool:
-    """Whether a layer has no weights, or such that their gradients are found here."""
-    if isinstance(layer, nn.Conv2d):
-        return not isinstance(layer.padding, str) and layer.dilation == (1, 1)
-    return isinstance(layer, nn.Linear) or not any(True for _ in layer.parameters())
+def numbers_of_windows(backbone: nn.Sequential, shape: tuple[int, ...]) -> int | None:
+    """How many numbers all windows of a sample have, in the convolution that has most; None where gradients of some
+    layer are not found here.
+    """
+    most, layers = 0, list(backbone)
+    for layer, behind in zip(layers, shapes_through(layers, shape), strict=False):
+        if isinstance(layer, nn.Conv2d):
+            if isinstance(layer.padding, str) or layer.dilation != (1, 1) or behind is None:
+                return None
+            most = max(most, prod(behind[1:]) * Geometry.of(layer).taps * eights(layer.in_channels))
+        elif not isinstance(layer, nn.Linear) and any(True for _ in layer.parameters()):
+            return None
+    return most
 
 
 def dense_of_groups(x: Tensor, groups: Groups, name: str) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kenyon.nets import fused
 from kenyon.nets.dropout import DropoutSite, padded
-from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, groupable
+from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, numbers_of_windows
 from kenyon.nets.layout import place_of
 from kenyon.nets.maps import Maps
 from kenyon.nets.pooling import bias_relu_pool
@@ -26,7 +26,7 @@ from kenyon.nets.unfolded import pays, unfolded
 class Stacked(Sequential):
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
         super().__init__(backbone, shape, learners, folds=True)
-        self.groupable = all(groupable(layer) for layer in backbone)
+        self.windows = numbers_of_windows(backbone, shape)  # of a sample, where `groups` knows all layers
 
     def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
         """Activations are `Maps` behind convolutions and (K, B, F) behind dense layers."""

@@ -160,7 +160,7 @@ def grouped_gradients(
     runs: Sequence[int],
 ) -> None:
     """What the next batches of every run say of its weights, each batch for itself, into the run's sums; where the
-    net takes runs one after another, and `groupable`. `loss` is that of several batches, one after another.
+    net takes runs one after another, and `groups` knows its layers. `loss` is that of several batches in a row.
     """
     count = len(sums[0].shares)
     drawn = None

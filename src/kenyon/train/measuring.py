@@ -27,6 +27,7 @@ from kenyon.train.gradients import RunLoss, grouped_gradients, stacked_gradients
 
 STACKED = 80  # runs that fill a GPU with batches of 20
 GROUPED = 16  # batches that go through a network at once, one run after another
+WINDOWS = 2**28  # numbers that all windows of a convolution may have then, half a gigabyte in bfloat16
 
 # (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
 PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
@@ -120,9 +121,10 @@ class Measuring:
             return 1
         if net.together:  # so many that they are a fleet of usual size
             return max(1, STACKED // (USUAL_RUNS if is_steady() else len(self.engine.fleet)))
-        if isinstance(net.execute, Stacked) and net.learners == 1 and not net.gate and net.execute.groupable:
-            return max(1, min(GROUPED, chunk_of(net.input_shape) // (2 * batch)))
-        return 1
+        if not isinstance(net.execute, Stacked) or net.learners > 1 or net.gate or net.execute.windows is None:
+            return 1
+        room = min(chunk_of(net.input_shape) // 2, WINDOWS // max(1, net.execute.windows))  # for samples
+        return max(1, min(GROUPED, room // batch))
 
     def _stacked(
         self,
