@@ -74,6 +74,37 @@ def test_sgd_with_forces(kinds: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("used", [[0], [2], [1, 3]])
+@pytest.mark.parametrize("first", [1024, 1100])
+@pytest.mark.parametrize("kind", [Adam, Sgd])
+def test_what_is_idle_is_not_looked_at(
+    kind: type, first: int, used: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four heads of two blocks. Where they begin with a block, idle ones hold something that would show."""
+    R, each = 2, 2 * passes.BLOCK
+    P = first + 4 * each + 50
+    idle = passes.Idle(first, each, first + 4 * each, torch.tensor(used, device=DEVICE))
+    still = torch.zeros(P, dtype=torch.bool, device=DEVICE)
+    for head in set(range(4)) - set(used):
+        still[first + head * each : first + (head + 1) * each] = True
+    rate, moves, more = torch.tensor([0.1, 0.2], device=DEVICE), torch.ones(R, device=DEVICE), (0.9,) * (kind is Sgd)
+    ends = []
+    for plain in (False, True):
+        monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
+        optimiser, theta = kind(torch.Size((R, P)), torch.device(DEVICE), *more), random(R, P, seed=5).clone()
+        for step in range(3):
+            gradient = random(R, P, seed=step).masked_fill(still, torch.nan if first == 1024 and not plain else 0.0)
+            optimiser.step(theta, gradient, rate, moves, keep=False, idle=idle)
+        ends.append(theta.clone())
+    torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)
+    assert torch.equal(ends[0][:, still], random(R, P, seed=5)[:, still])
+    monkeypatch.setattr(passes, "available", lambda x: True)
+    decay = Decay(torch.ones(R, 1, device=DEVICE), torch.zeros(P, dtype=torch.int8, device=DEVICE))
+    optimiser.step(theta, torch.zeros_like(theta), rate, moves, [decay], keep=False, idle=idle)
+    assert not torch.isclose(theta, ends[1], rtol=1e-6, atol=0).any()  # a decay moves them all
+
+
+@pytest.mark.kernels
 @pytest.mark.parametrize("importance", [fisher_large(), mas()], ids=lambda importance: importance.name)
 @pytest.mark.parametrize("kinds", ["", "p", "d", "ppd"])
 def test_importance_of_a_batch(kinds: str, importance: GradientImportance, monkeypatch: pytest.MonkeyPatch) -> None:

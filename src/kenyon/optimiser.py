@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kenyon import passes
 from kenyon.forces import Force, Sorted, sorted_forces
+from kenyon.passes import Idle
 
 
 class Optimiser(ABC):
@@ -35,14 +36,16 @@ class Optimiser(ABC):
         forces: Sequence[Force] = (),
         *,
         keep: bool = True,
+        idle: Idle | None = None,
     ) -> None:
         """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
 
-        `forces` add to the gradient; with `keep`, also in its buffer.
+        `forces` add to the gradient; with `keep`, also in its buffer. What is `idle` has neither gradient nor
+        momentum, and need not be looked at unless it decays.
         """
         ordered = sorted_forces(forces)
         if passes.available(theta) and ordered.fit:
-            self._in_one_pass(theta, gradient, rate, moves, ordered, keep)
+            self._in_one_pass(theta, gradient, rate, moves, ordered, keep, idle if ordered.decay is None else None)
             return
         for force in forces:
             force.add_to(gradient, theta)
@@ -50,7 +53,14 @@ class Optimiser(ABC):
 
     @abstractmethod
     def _in_one_pass(
-        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, forces: Sorted, keep: bool
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        forces: Sorted,
+        keep: bool,
+        idle: Idle | None,
     ) -> None: ...
 
     @abstractmethod

@@ -5,6 +5,7 @@ Each has its plain version where it is used; these serve on a GPU.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +24,16 @@ except ImportError:
 
 BLOCK = 1024
 SHARES = 32  # programs that add up one group
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A part of every row, of equal pieces, of which all but a few have no gradient and no momentum: heads."""
+
+    first: int  # where the part begins
+    each: int  # numbers of a piece
+    last: int  # where it ends
+    used: Tensor  # (n,) the pieces that move
 
 
 def available(x: Tensor) -> bool:
@@ -54,15 +65,16 @@ def adam(
     decay: tuple[Tensor, Tensor] | None,
     *,
     keep: bool,
+    idle: Idle | None = None,
 ) -> None:
     """One step of Adam with up to two pulls (strength (R,), weight, target) and a decay (rates, groups), in one pass.
 
-    `keep` writes the whole gradient back.
+    `keep` writes the whole gradient back. Blocks of numbers that are all `idle` are not looked at.
     """
     R, P = theta.shape
     _adam[(-(-P // BLOCK) * R,)](
         theta, gradient, first, second, rate, moves, steps, P, R, *_forces(theta, pulls, decay),
-        *betas, epsilon, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
+        *betas, epsilon, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
     )  # fmt: skip
 
 
@@ -77,12 +89,13 @@ def sgd(
     decay: tuple[Tensor, Tensor] | None,
     *,
     keep: bool,
+    idle: Idle | None = None,
 ) -> None:
-    """One step with momentum, and forces as in `adam`."""
+    """One step with momentum; forces and what is idle as in `adam`."""
     R, P = theta.shape
     _sgd[(-(-P // BLOCK) * R,)](
         theta, gradient, velocity, rate, moves, P, R, *_forces(theta, pulls, decay),
-        momentum, len(pulls), decay is not None, keep, BLOCK, num_warps=4,
+        momentum, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
     )  # fmt: skip
 
 
@@ -105,6 +118,11 @@ def add_importance(
         estimate, gradient, theta, share, size, P, R, *_forces(theta, pulls, decay),
         factor, len(pulls), decay is not None, square, BLOCK, num_warps=4,
     )  # fmt: skip
+
+
+def _idle(nothing: Tensor, idle: Idle | None) -> list[Any]:
+    """The arguments of kernels for numbers that are idle: none where every number moves."""
+    return [nothing, 0, 1, 0, 0] if idle is None else [idle.used, idle.first, idle.each, idle.last, len(idle.used)]
 
 
 def _forces(
@@ -141,6 +159,19 @@ def _here(R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
 
 
 @jit
+def _all_idle(
+    R: tensor, used: tensor, first: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr
+) -> tensor:
+    """Whether nothing moves in the places of this program."""
+    begin = tl.program_id(0) // R * BLOCK
+    idle = (begin >= first) & (begin + BLOCK <= last)
+    for number in tl.static_range(PIECES):
+        piece = first + tl.load(used + number) * each
+        idle = idle & ((begin + BLOCK <= piece) | (begin >= piece + each))
+    return idle
+
+
+@jit
 def _pull(
     x: tensor, at: tensor, run: tensor, strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor
 ) -> tensor:
@@ -174,8 +205,11 @@ def _sgd(
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
-    momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
+    momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
+    used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
+    if PIECES > 0 and _all_idle(R, used, first_idle, each, last, PIECES, BLOCK):
+        return
     run, at = _here(R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
@@ -215,8 +249,11 @@ def _adam(
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     beta1: tensor, beta2: tensor, epsilon: tensor,
-    PULLS: constexpr, DECAY: constexpr, KEEP: constexpr, BLOCK: constexpr,
+    PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
+    used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
+    if PIECES > 0 and _all_idle(R, used, first_idle, each, last, PIECES, BLOCK):
+        return
     run, at = _here(R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)

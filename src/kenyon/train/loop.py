@@ -21,6 +21,7 @@ from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.nets.nodes import Nodes
 from kenyon.optimiser import Optimiser
+from kenyon.passes import Idle
 from kenyon.random import Purpose
 from kenyon.steady import is_steady
 from kenyon.streams.task import Stream
@@ -37,6 +38,8 @@ from kenyon.train.regime import Training
 from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
+
+FEW = 8  # heads in use among which a pass over all weights looks for its own
 
 
 class Interrupted(Exception):
@@ -300,7 +303,8 @@ class Trainer:
             hook.before_update()
         keep = any(hook.needs_gradient for hook in self.hooks)
         forces = goal.forces(self.gradient)
-        self.optimiser.step(self.theta, self.gradient, self.rate, loader.present(), forces, keep=keep)
+        moving = (self.theta, self.gradient, self.rate, loader.present())
+        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle_heads())
         for hook in self.hooks:
             hook.after_update()
         loader.step.add_(1)
@@ -309,8 +313,18 @@ class Trainer:
         """One batch of another network of the same shape: cross-entropy and nothing else."""
         loader = self.engine.loader
         self.engine.plain_gradients(theta)
-        optimiser.step(theta, self.gradient, self.rate, loader.present())
+        optimiser.step(theta, self.gradient, self.rate, loader.present(), idle=self._idle_heads())
         loader.step.add_(1)
+
+    def _idle_heads(self) -> Idle | None:
+        """The heads that are not in use, where they are most of a row, as in a long sequence. Where momentum is
+        carried from task to task, that of an earlier head may go on.
+        """
+        loader, weights = self.engine.loader, self.net.layout.segments["head.weight"]
+        used = self.engine.heads if loader.heads is None else loader.heads
+        if self.carries or len(used) > FEW or 2 * weights.size < self.net.layout.size:
+            return None
+        return Idle(weights.start, weights.size // weights.shape[0], weights.stop, used)
 
     def _validate(self) -> None:
         """Validation loss; then the schedule."""

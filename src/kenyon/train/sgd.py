@@ -8,6 +8,7 @@ from torch import Tensor
 from kenyon import passes
 from kenyon.forces import Sorted
 from kenyon.optimiser import Optimiser
+from kenyon.passes import Idle
 
 
 class Sgd(Optimiser):
@@ -21,9 +22,27 @@ class Sgd(Optimiser):
         return {"sgd.velocity": self.velocity}
 
     def _in_one_pass(
-        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, forces: Sorted, keep: bool
+        self,
+        theta: Tensor,
+        gradient: Tensor,
+        rate: Tensor,
+        moves: Tensor,
+        forces: Sorted,
+        keep: bool,
+        idle: Idle | None,
     ) -> None:
-        passes.sgd(theta, gradient, self.velocity, rate, moves, self.momentum, forces.pulls, forces.decay, keep=keep)
+        passes.sgd(
+            theta,
+            gradient,
+            self.velocity,
+            rate,
+            moves,
+            self.momentum,
+            forces.pulls,
+            forces.decay,
+            keep=keep,
+            idle=idle,
+        )
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
