@@ -107,6 +107,10 @@ class Engine:
         """The rows of runs whose loss has stayed finite."""
         return [row for row in range(len(self.fleet)) if self.position.diverged[row // self.members] is None]
 
+    def heads_of(self, loader: Loader) -> Tensor:
+        """The heads that its batches use, (n,)."""
+        return self.heads if loader.heads is None else loader.heads
+
     def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable, theta: Tensor) -> None:
         """Lay out the data of a phase, and what the teacher in `theta` says of them; done anew after a restart."""
         self.stage, self.variant, self.first = stage, variant, tasks[0]
@@ -213,7 +217,7 @@ class Engine:
         """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step. `learns`: running
         statistics learn from the batch.
         """
-        heads = self.heads if loader.heads is None else loader.heads
+        heads = self.heads_of(loader)
 
         def keep(run: int, out: Outputs) -> None:
             if out.statistics is not None:

@@ -32,14 +32,13 @@ from kenyon.train.discrete import Discrete
 from kenyon.train.engine import Engine
 from kenyon.train.evaluate import Evaluation, evaluate
 from kenyon.train.fitting import check_fit
+from kenyon.train.idle import idle_heads
 from kenyon.train.members import evaluate_members, member_rows
 from kenyon.train.objective import Objective
 from kenyon.train.regime import Training
 from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
-
-FEW = 8  # heads in use among which a pass over all weights looks for its own
 
 
 class Interrupted(Exception):
@@ -304,7 +303,7 @@ class Trainer:
         keep = any(hook.needs_gradient for hook in self.hooks)
         forces = goal.forces(self.gradient)
         moving = (self.theta, self.gradient, self.rate, loader.present())
-        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle_heads())
+        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle)
         for hook in self.hooks:
             hook.after_update()
         loader.step.add_(1)
@@ -313,18 +312,13 @@ class Trainer:
         """One batch of another network of the same shape: cross-entropy and nothing else."""
         loader = self.engine.loader
         self.engine.plain_gradients(theta)
-        optimiser.step(theta, self.gradient, self.rate, loader.present(), idle=self._idle_heads())
+        optimiser.step(theta, self.gradient, self.rate, loader.present(), idle=self._idle)
         loader.step.add_(1)
 
-    def _idle_heads(self) -> Idle | None:
-        """The heads that are not in use, where they are most of a row, as in a long sequence. Where momentum is
-        carried from task to task, that of an earlier head may go on.
-        """
-        loader, weights = self.engine.loader, self.net.layout.segments["head.weight"]
-        used = self.engine.heads if loader.heads is None else loader.heads
-        if self.carries or len(used) > FEW or 2 * weights.size < self.net.layout.size:
-            return None
-        return Idle(weights.start, weights.size // weights.shape[0], weights.stop, used)
+    @property
+    def _idle(self) -> Idle | None:
+        """What has neither gradient nor momentum; where momentum is carried on, an earlier head may have some."""
+        return None if self.carries else idle_heads(self.net, self.engine.heads_of(self.engine.loader))
 
     def _validate(self) -> None:
         """Validation loss; then the schedule."""
