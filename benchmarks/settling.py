@@ -40,9 +40,10 @@ def watched(config: Config, seeds: int, data: Path | None) -> list[Course]:
     cells = [Cell(Point(config), seed) for seed in range(seeds)]
     trainer = build_trainer(cells, find_source(config.benchmark).load(data), torch.device("cpu"))
     schedule = trainer.schedule
-    if not isinstance(schedule, Plateau):
-        raise SystemExit(f"{config.benchmark} does not follow its validation loss: nothing settles there.")
-    per_swing, schedule.reach = schedule.reach / SAFETY, float("inf")
+    if not isinstance(schedule, Plateau) or not schedule.settles:
+        raise SystemExit(f"{config.method} on {config.benchmark} needs all its epochs: nothing settles there.")
+    per_swing = schedule.reach / SAFETY
+    schedule.never_settle()
     courses: dict[tuple[int, int], Course] = {}
     swings = torch.zeros(len(trainer.theta))
     follow = schedule.follow

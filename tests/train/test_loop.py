@@ -88,7 +88,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     training = Training(epochs=8, batch=64, rate=0.008, patience=2, drop=4.0)
     trainer = make_trainer(method("finetune"), [hand_stream([64], seed=s) for s in range(3)], training)
-    trainer.schedule.reach = float("inf")  # such losses would settle
+    trainer.schedule.never_settle()  # as such losses would
     by_hand = [reference_plateau(row.tolist(), 0.008, 2, 4.0) for row in losses]
     assert [r for r, _, _ in by_hand[1]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 2e-3, 5e-4, 5e-4, 5e-4])
     assert [r for r, _, _ in by_hand[2]] == pytest.approx([8e-3, 8e-3, 2e-3, 2e-3, 5e-4, 5e-4, 1.25e-4, 1.25e-4])

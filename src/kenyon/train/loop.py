@@ -89,6 +89,9 @@ class Trainer:
             self.tracking = method.importance.track(self)
             self.hooks.append(self.tracking)
 
+        if isinstance(self.schedule, Plateau) and (self.carries or any(hook.every_epoch for hook in self.hooks)):
+            self.schedule.never_settle()  # every epoch counts for more than the weights it finds
+
         # Work space: rebuilt at will, never saved.
         state = (self.theta, self.importance, self.anchor, self.hooks)
         self.objective = Objective(net, method, self.engine, *state)
@@ -271,7 +274,7 @@ class Trainer:
 
     def _settled(self) -> bool:
         """Whether, by what is known of the epochs so far, no epoch to come changes what the phase leaves."""
-        if self.carries or not isinstance(self.schedule, Plateau) or any(hook.every_epoch for hook in self.hooks):
+        if not (isinstance(self.schedule, Plateau) and self.schedule.settles):
             return False
         self.settling.ask(self.position.epoch, self.schedule.settled)
         return any(all(rows[row] for row in self.live) for _, rows in self.settling.known())

@@ -33,6 +33,13 @@ class Plateau:
         self.best_loss, self.waited = zeros(), zeros()
         self.before, self.swing, self.settled = zeros(), zeros(), zeros()
 
+    @property
+    def settles(self) -> bool:
+        return self.reach < torch.inf
+
+    def never_settle(self) -> None:
+        self.reach = torch.inf
+
     def tensors(self) -> dict[str, Tensor]:
         names = ("best", "best_loss", "waited", "before", "swing", "settled")
         return {name: getattr(self, name) for name in names}
