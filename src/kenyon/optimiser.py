@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor
 
 from kenyon import passes
 from kenyon.forces import Force, Sorted, sorted_forces
 from kenyon.passes import Idle
+
+
+class Besides(NamedTuple):
+    """What a pass over the rows does besides following gradients, as `Optimiser.step` has it."""
+
+    forces: Sorted
+    keep: bool
+    idle: Idle | None
 
 
 class Optimiser(ABC):
@@ -45,7 +54,8 @@ class Optimiser(ABC):
         """
         ordered = sorted_forces(forces)
         if passes.available(theta) and ordered.fit:
-            self._in_one_pass(theta, gradient, rate, moves, ordered, keep, idle if ordered.decay is None else None)
+            besides = Besides(ordered, keep, idle if ordered.decay is None else None)
+            self._in_one_pass(theta, gradient, rate, moves, besides)
             return
         for force in forces:
             force.add_to(gradient, theta)
@@ -53,14 +63,7 @@ class Optimiser(ABC):
 
     @abstractmethod
     def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        forces: Sorted,
-        keep: bool,
-        idle: Idle | None,
+        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides
     ) -> None: ...
 
     @abstractmethod

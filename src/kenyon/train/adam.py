@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Sorted
-from kenyon.optimiser import Optimiser
-from kenyon.passes import Idle
+from kenyon.optimiser import Besides, Optimiser
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
@@ -25,18 +23,10 @@ class Adam(Optimiser):
     def tensors(self) -> dict[str, Tensor]:
         return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
-    def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        forces: Sorted,
-        keep: bool,
-        idle: Idle | None,
-    ) -> None:
+    def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
         self.steps.add_(moves.unsqueeze(1))
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
+        forces, keep, idle = besides
         passes.adam(*buffers, (BETA1, BETA2), self.epsilon, forces.pulls, forces.decay, keep=keep, idle=idle)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:

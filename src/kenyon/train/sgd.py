@@ -6,9 +6,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Sorted
-from kenyon.optimiser import Optimiser
-from kenyon.passes import Idle
+from kenyon.optimiser import Besides, Optimiser
 
 
 class Sgd(Optimiser):
@@ -21,28 +19,10 @@ class Sgd(Optimiser):
     def tensors(self) -> dict[str, Tensor]:
         return {"sgd.velocity": self.velocity}
 
-    def _in_one_pass(
-        self,
-        theta: Tensor,
-        gradient: Tensor,
-        rate: Tensor,
-        moves: Tensor,
-        forces: Sorted,
-        keep: bool,
-        idle: Idle | None,
-    ) -> None:
-        passes.sgd(
-            theta,
-            gradient,
-            self.velocity,
-            rate,
-            moves,
-            self.momentum,
-            forces.pulls,
-            forces.decay,
-            keep=keep,
-            idle=idle,
-        )
+    def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
+        buffers = (theta, gradient, self.velocity, rate, moves)
+        forces, keep, idle = besides
+        passes.sgd(*buffers, self.momentum, forces.pulls, forces.decay, keep=keep, idle=idle)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
