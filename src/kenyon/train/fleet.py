@@ -209,14 +209,19 @@ class Loader:
         def now(buffer: Tensor) -> Tensor:
             return buffer[run].index_select(0, steps)
 
+        def shown(index: Tensor, noise: Noise | None = None) -> Tensor:
+            images = self.fleet.images(run, index, noise)
+            assert isinstance(images, Tensor)  # those of one run are never by reference
+            return images
+
         index = now(self.index)
         if self.windows is None:
-            shown = [self.fleet.images(run, index.flatten())]
+            images = shown(index.flatten())
         else:
             noises = (self.windows.of_step(step).of_runs(slice(run, run + 1)) for step in steps.split(1))
-            shown = [self.fleet.images(run, some, noise) for some, noise in zip(index, noises, strict=True)]
+            images = torch.cat([shown(some, noise) for some, noise in zip(index, noises, strict=True)])
         return Batch(
-            images=torch.cat([part for part in shown if isinstance(part, Tensor)]),
+            images=images,
             labels=now(self.labels).flatten(),
             weight=now(self.weight).flatten(),
             member=now(self.member).flatten() if self.joint else None,
