@@ -6,7 +6,8 @@ Each argument is benchmark:method:runs. Images are made up, in the sizes of the 
 shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel;
 --together computes wide learners of one run together, not as runs of their own; --whole-maps has kernels compute
 columns that do not count, and Omniglot's second layer without products of four warps; --batch-by-batch measures
-importances of large networks from one small batch at a time.
+importances of large networks from one small batch at a time; --whole-gradients writes gradients of large dense layers
+down, where the optimiser reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from kenyon.streams import cub
 from kenyon.streams.pool import Ragged
 from kenyon.streams.source import Source
 from kenyon.streams.views import CentreCrop, Crop, ResizedCrop
-from kenyon.train import bilinear, choose_device, measuring
+from kenyon.train import bilinear, choose_device, factoring, measuring
 
 SOME = 400  # photographs that are made; the others are these again
 LONGER = 340  # pixels of a photograph's longer side
@@ -119,6 +120,7 @@ def main() -> None:
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--whole-maps", action="store_true")
     parser.add_argument("--batch-by-batch", action="store_true")
+    parser.add_argument("--whole-gradients", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -130,7 +132,9 @@ def main() -> None:
     choices.NARROW = not args.whole_maps
     if args.batch_by_batch:
         measuring.GROUPED = 1
-    names = ("plain_crops", "together", "whole_maps", "batch_by_batch")
+    if args.whole_gradients:
+        factoring.LARGE = sys.maxsize
+    names = ("plain_crops", "together", "whole_maps", "batch_by_batch", "whole_gradients")
     changed = {name: getattr(args, name) for name in names}
     sources: dict[str, Source] = {}
     rows = []

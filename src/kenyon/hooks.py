@@ -60,8 +60,10 @@ class Work(Moving, Protocol):
 
     def new_optimiser(self, theta: Tensor) -> Optimiser: ...
 
-    def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
-        """All batches of the task in a new order; `purpose` keeps the draws apart from others'."""
+    def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
+        """All batches of the task in a new order, by steps that change theta (R, P); `purpose` keeps the draws apart
+        from others'.
+        """
 
     def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
         """One batch: the gradient of the cross-entropy alone, then the optimiser."""
@@ -82,6 +84,15 @@ class Hooks:
 
     needs_gradient = False  # whether `work.gradient` has to hold the whole gradient after the update
     every_epoch = True  # whether it has something to do in every epoch, also in those whose weights nobody keeps
+
+    @property
+    def within_steps(self) -> bool:
+        """Whether there is something to do between the batches of an epoch: gradients are all written down then, and
+        weights may change.
+        """
+        own = type(self)
+        idle = own.before_update is Hooks.before_update and own.after_update is Hooks.after_update
+        return self.needs_gradient or not idle
 
     def tensors(self) -> dict[str, Tensor]:
         """The hooks' part of the state, saved and resumed with everything else."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from kenyon import passes
+from kenyon.factors import Factors
 from kenyon.forces import Force, Sorted, sorted_forces
 from kenyon.passes import Idle
 
@@ -19,10 +20,13 @@ class Besides(NamedTuple):
     forces: Sorted
     keep: bool
     idle: Idle | None
+    factors: Sequence[Factors]
 
 
 class Optimiser(ABC):
     """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
+
+    multiplies = False  # whether that pass makes gradients of `factors`
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
@@ -46,20 +50,28 @@ class Optimiser(ABC):
         *,
         keep: bool = True,
         idle: Idle | None = None,
+        factors: Sequence[Factors] = (),
     ) -> None:
         """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
 
         `forces` add to the gradient; with `keep`, also in its buffer. What is `idle` has neither gradient nor
-        momentum, and need not be looked at unless it decays.
+        momentum, and need not be looked at unless it decays. What `factors` are there for, in the order of the rows,
+        has its gradient from them, and its buffer holds it only with `keep`.
         """
         ordered = sorted_forces(forces)
-        if passes.available(theta) and ordered.fit:
-            besides = Besides(ordered, keep, idle if ordered.decay is None else None)
+        in_one_pass = passes.available(theta) and ordered.fit
+        written = factors if keep or not (in_one_pass and self.multiplies) else ()
+        for part in written:
+            part.write(gradient)
+        if in_one_pass:
+            besides = Besides(ordered, keep, idle if ordered.decay is None else None, () if written else factors)
             self._in_one_pass(theta, gradient, rate, moves, besides)
-            return
-        for force in forces:
-            force.add_to(gradient, theta)
-        self._plainly(theta, gradient, rate, moves)
+        else:
+            for force in forces:
+                force.add_to(gradient, theta)
+            self._plainly(theta, gradient, rate, moves)
+        for part in written:
+            part.read(theta)
 
     @abstractmethod
     def _in_one_pass(

@@ -5,6 +5,7 @@ Each has its plain version where it is used; these serve on a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -73,7 +74,7 @@ def adam(
     """
     R, P = theta.shape
     _adam[(-(-P // BLOCK) * R,)](
-        theta, gradient, first, second, rate, moves, steps, P, R, *_forces(theta, pulls, decay),
+        theta, gradient, first, second, rate, moves, steps, P, R, *forces_as_arguments(theta, pulls, decay),
         *betas, epsilon, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
     )  # fmt: skip
 
@@ -90,13 +91,19 @@ def sgd(
     *,
     keep: bool,
     idle: Idle | None = None,
+    without: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """One step with momentum; forces and what is idle as in `adam`."""
+    """One step with momentum; forces and what is idle as in `adam`. `without`: parts of the rows (first, behind the
+    last), in their order, that others move.
+    """
     R, P = theta.shape
-    _sgd[(-(-P // BLOCK) * R,)](
-        theta, gradient, velocity, rate, moves, P, R, *_forces(theta, pulls, decay),
-        momentum, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
-    )  # fmt: skip
+    edges = [0, *(edge for part in without for edge in part), P]
+    for begin, end in zip(edges[::2], edges[1::2], strict=True):
+        if begin < end:
+            _sgd[(-(-(end - begin) // BLOCK) * R,)](
+                theta, gradient, velocity, rate, moves, begin, end, P, R, *forces_as_arguments(theta, pulls, decay),
+                momentum, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
+            )  # fmt: skip
 
 
 def add_importance(
@@ -115,7 +122,7 @@ def add_importance(
     """
     (R, size), P = estimate.shape, theta.shape[1]
     _add_importance[(-(-size // BLOCK) * R,)](
-        estimate, gradient, theta, share, size, P, R, *_forces(theta, pulls, decay),
+        estimate, gradient, theta, share, size, P, R, *forces_as_arguments(theta, pulls, decay),
         factor, len(pulls), decay is not None, square, BLOCK, num_warps=4,
     )  # fmt: skip
 
@@ -125,7 +132,7 @@ def _idle(nothing: Tensor, idle: Idle | None) -> list[Any]:
     return [nothing, 0, 1, 0, 0] if idle is None else [idle.used, idle.first, idle.each, idle.last, len(idle.used)]
 
 
-def _forces(
+def forces_as_arguments(
     nothing: Tensor, pulls: list[tuple[Tensor, Tensor, Tensor]], decay: tuple[Tensor, Tensor] | None
 ) -> list[Any]:
     """The arguments of kernels for up to two pulls and a decay."""
@@ -151,19 +158,20 @@ def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOC
 
 
 @jit
-def _here(R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
-    """The run of this program, and its places in the run's row. All runs at one place come before any at the next:
-    what they share, the groups, then comes from memory once.
+def _here(first: tensor, R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
+    """The run of this program, and its places in the run's row, of those from `first` on. All runs at one place come
+    before any at the next: what they share, the groups, then comes from memory once.
     """
-    return (tl.program_id(0) % R).to(tl.int64), tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
+    return (tl.program_id(0) % R).to(tl.int64), first + tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
 
 
 @jit
 def _all_idle(
-    R: tensor, used: tensor, first: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr
-) -> tensor:
-    """Whether nothing moves in the places of this program."""
-    begin = tl.program_id(0) // R * BLOCK
+    begin: tensor, R: tensor, used: tensor, first: tensor, each: tensor, last: tensor,
+    PIECES: constexpr, BLOCK: constexpr,
+) -> tensor:  # fmt: skip
+    """Whether nothing moves in the places of this program, of those from `begin` on."""
+    begin += tl.program_id(0) // R * BLOCK
     idle = (begin >= first) & (begin + BLOCK <= last)
     for number in tl.static_range(PIECES):
         piece = first + tl.load(used + number) * each
@@ -182,7 +190,7 @@ def _pull(
 
 
 @jit
-def _forced(
+def forced(
     g: tensor, x: tensor, at: tensor, mask: tensor, run: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
@@ -201,19 +209,20 @@ def _forced(
 
 @jit
 def _sgd(
-    theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor, P: tensor, R: tensor,
+    theta: tensor, gradient: tensor, velocity: tensor, rate: tensor, moves: tensor,
+    begin: tensor, end: tensor, P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
     used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    if PIECES > 0 and _all_idle(R, used, first_idle, each, last, PIECES, BLOCK):
+    if PIECES > 0 and _all_idle(begin, R, used, first_idle, each, last, PIECES, BLOCK):
         return
-    run, at = _here(R, BLOCK)
-    mask, to = at < P, run * P + at
+    run, at = _here(begin, R, BLOCK)
+    mask, to = at < end, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
-    g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     if KEEP:
         tl.store(gradient + to, g, mask=mask)
     move, v = tl.load(moves + run), tl.load(velocity + to, mask=mask)
@@ -230,12 +239,12 @@ def _add_importance(
     rates: tensor, groups: tensor, G: tensor,
     factor: tensor, PULLS: constexpr, DECAY: constexpr, SQUARE: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    run, at = _here(R, BLOCK)
+    run, at = _here(0, R, BLOCK)
     mask, to = at < size, run * P + at
     g = tl.load(gradient + to, mask=mask)
     if PULLS >= 1 or DECAY:
         x = tl.load(theta + to, mask=mask)
-        g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+        g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     found = g * g if SQUARE else tl.abs(g)
     into = estimate + run * size + at
     tl.store(into, tl.load(into, mask=mask) + found * factor * tl.load(share + run), mask=mask)
@@ -252,12 +261,12 @@ def _adam(
     PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
     used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    if PIECES > 0 and _all_idle(R, used, first_idle, each, last, PIECES, BLOCK):
+    if PIECES > 0 and _all_idle(0, R, used, first_idle, each, last, PIECES, BLOCK):
         return
-    run, at = _here(R, BLOCK)
+    run, at = _here(0, R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
-    g = _forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     if KEEP:
         tl.store(gradient + to, g, mask=mask)
     move, step = tl.load(moves + run), tl.maximum(tl.load(steps + run), 1.0)

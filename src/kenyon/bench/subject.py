@@ -75,7 +75,7 @@ class Subject:
 
     def train_epoch(self) -> None:
         t = self.trainer
-        t.train_epoch(t._step)
+        t.train_epoch(t._step, t.theta)
         t.position.epoch += 1
 
     def importance_pass(self) -> None:

@@ -47,7 +47,7 @@ class _Expanded(Hooks):
             self.optimiser.restart()
 
     def before_epoch(self) -> None:
-        self.work.train_epoch(self._expanded_step, Purpose.EXPANDED)
+        self.work.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
         self.work.measure(self.measured, self.theta, Purpose.EXPANDED)
         self.importance.copy_(self.work.estimate)
 

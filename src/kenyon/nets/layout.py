@@ -16,17 +16,25 @@ from math import prod
 
 from torch import Tensor
 
+from kenyon.factors import Factors
+
 
 class Leaves(dict[str, Tensor]):
     """The named parts of a row whose gradients are wanted, and where each gradient will be wanted.
 
     Who computes a gradient whole can take its place and write it there. It can be taken once: of a part that is used
-    a second time, autograd adds the gradients up, and what it gives lies elsewhere.
+    a second time, autograd adds the gradients up, and what it gives lies elsewhere. Of the parts in `factors` no
+    gradient is wanted, but what it is a product of.
     """
 
-    def __init__(self, parts: Mapping[str, Tensor], places: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, Tensor],
+        places: Mapping[str, Tensor],
+        factors: Mapping[str, Factors] | None = None,
+    ) -> None:
         super().__init__(parts)
-        self._places = dict(places)
+        self._places, self.factors = dict(places), factors or {}
 
     def take(self, name: str) -> Tensor | None:
         return self._places.pop(name, None)
@@ -34,6 +42,10 @@ class Leaves(dict[str, Tensor]):
 
 def place_of(parts: Mapping[str, Tensor], name: str) -> Tensor | None:
     return parts.take(name) if isinstance(parts, Leaves) else None
+
+
+def factors_of(parts: Mapping[str, Tensor], name: str) -> Factors | None:
+    return parts.factors.get(name) if isinstance(parts, Leaves) else None
 
 
 class InUse(dict[str, Tensor]):

@@ -150,6 +150,10 @@ class Net:
         ]
         return torch.tensor([0, *accumulate(sizes)], device=self.device)
 
+    def zeros(self, *shape: int) -> Tensor:
+        """Room for what learners compute."""
+        return torch.zeros(shape, dtype=self.dtype, device=self.device)
+
     def head_of(self, task: int) -> int:
         return 0 if self.shared else task
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kenyon.factors import Factors
 from kenyon.kernels import jit
 from kenyon.nets.fused import works
 from kenyon.steady import of_each_run
@@ -40,28 +41,61 @@ def dense_layer(x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None = 
     return _DenseLayer.apply(x, weight, bias, place)  # type: ignore[no-untyped-call]
 
 
+def factored_layer(x: Tensor, bias: Tensor, factors: Factors) -> Tensor:
+    """The same of one run, x (K, B, I) by the weights that `factors` have. What their gradient is a product of is
+    kept there, in the backward pass of the bias.
+    """
+    return _FactoredLayer.apply(x, bias, factors)  # type: ignore[no-untyped-call]
+
+
 class _DenseLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, place: Tensor | None) -> Tensor:
         ctx.lead, ctx.place = x.shape[:-2], place
         flat, w = x.flatten(0, -3), weight.to(x.dtype).flatten(0, -3)  # in this order there is one copy, not two
         ctx.save_for_backward(flat, w)
-        shift = bias.to(x.dtype).flatten(0, -2).unsqueeze(1)
-        out = of_each_run(torch.baddbmm, ctx.lead[-1], shift, flat, w.transpose(1, 2))
-        return out.unflatten(0, ctx.lead)
+        return _outputs(flat, w, bias.flatten(0, -2), ctx.lead[-1]).unflatten(0, ctx.lead)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
-        wide = torch.promote_types(dy.dtype, torch.float32)
         place, learners = None if ctx.place is None else ctx.place.flatten(0, -3), ctx.lead[-1]
         dw = of_each_run(weight_gradient, learners, dy, flat) if place is None else weight_gradient(dy, flat, place)
-        dx = of_each_run(torch.bmm, learners, dy, w)
-        db = of_each_run(lambda part: part.sum(1, dtype=wide), learners, dy)
+        dx, db = _of_inputs(dy, w, learners), _summed(dy, learners)
         dx, dw, db = (part.unflatten(0, ctx.lead) for part in (dx, dw, db))
         return dx, dw, db, None
+
+
+class _FactoredLayer(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor, factors: Factors) -> Tensor:
+        ctx.factors = factors
+        ctx.save_for_backward(x)
+        return _outputs(x, factors.weight, bias, len(x))
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor, None]:
+        [x] = ctx.saved_tensors
+        ctx.factors.keep(dy, x)
+        dx = _of_inputs(dy, ctx.factors.weight, len(x)) if ctx.needs_input_grad[0] else None
+        return dx, _summed(dy, len(x)), None
+
+
+def _outputs(x: Tensor, w: Tensor, bias: Tensor, learners: int) -> Tensor:
+    """x (K, B, I) by w (K, O, I) and biases (K, O)"""
+    return of_each_run(torch.baddbmm, learners, bias.to(x.dtype).unsqueeze(1), x, w.transpose(1, 2))
+
+
+def _of_inputs(dy: Tensor, w: Tensor, learners: int) -> Tensor:
+    return of_each_run(torch.bmm, learners, dy, w)
+
+
+def _summed(dy: Tensor, learners: int) -> Tensor:
+    wide = torch.promote_types(dy.dtype, torch.float32)
+    return of_each_run(lambda part: part.sum(1, dtype=wide), learners, dy)
 
 
 def weight_gradient(dy: Tensor, x: Tensor, place: Tensor | None = None) -> Tensor:

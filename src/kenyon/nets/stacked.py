@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from kenyon.nets import fused
 from kenyon.nets.dropout import DropoutSite, padded
 from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, numbers_of_windows
-from kenyon.nets.layout import place_of
+from kenyon.nets.layout import factors_of, place_of
 from kenyon.nets.maps import Maps
 from kenyon.nets.pooling import bias_relu_pool
-from kenyon.nets.products import dense_layer
+from kenyon.nets.products import dense_layer, factored_layer
 from kenyon.nets.steps import Params, Sequential, Step, halves
 from kenyon.nets.unfolded import pays, unfolded
 
@@ -54,6 +54,8 @@ class Stacked(Sequential):
                 bias = w.new_zeros(w.shape[:2]) if bias is None else bias
                 if isinstance(params, Groups):
                     x = dense_of_groups(x, params, name)
+                elif (factors := factors_of(params, f"{name}.weight")) is not None:
+                    x = factored_layer(x, bias, factors)
                 else:
                     x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
             elif step.site is not None:

@@ -26,7 +26,7 @@ class Adam(Optimiser):
     def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
         self.steps.add_(moves.unsqueeze(1))
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
-        forces, keep, idle = besides
+        forces, keep, idle, _ = besides
         passes.adam(*buffers, (BETA1, BETA2), self.epsilon, forces.pulls, forces.decay, keep=keep, idle=idle)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:

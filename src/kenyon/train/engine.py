@@ -6,13 +6,14 @@ captured as CUDA graphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.factors import Factors
 from kenyon.importance import GradientImportance
 from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
@@ -24,6 +25,7 @@ from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs, require_memory
+from kenyon.train.factoring import factors_of_layers
 from kenyon.train.fleet import Batch, Fleet, Loader, Samples
 from kenyon.train.gradients import RunLoss, data_gradients
 from kenyon.train.measuring import Measuring, PredictionLoss
@@ -85,6 +87,7 @@ class Engine:
             return torch.zeros(*shape, device=self.device)
 
         self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
+        self.factors: dict[str, Factors] = {}  # of weights whose gradients are not in `gradient`
         self.train_sizes = zeros(R)
         self.heads = net.heads_of(phases[0])  # of the phase at hand
         self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
@@ -102,6 +105,10 @@ class Engine:
         self.captured: dict[Hashable, Captured] = {}
         self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
 
+    def keep_factors(self) -> None:
+        """From now on a training step leaves the gradients of large dense layers as `factors`, where that pays."""
+        self.factors = factors_of_layers(self.net, len(self.fleet), self.loader.size + self.loader.beside)
+
     @property
     def live(self) -> list[int]:
         """The rows of runs whose loss has stayed finite."""
@@ -118,6 +125,8 @@ class Engine:
             self.loader = self.memory.loader(self.batch, self.most, self.first)
             self.loader.windows = self.windows
             self.captured.clear()
+            if self.factors:
+                self.keep_factors()
         self.heads.copy_(self.net.heads_of(tasks))
         self.samples = self._taught(self.fleet.samples("train", tasks), self.loader, theta)
         self.train_sizes.copy_(self.samples.sizes)
@@ -167,8 +176,12 @@ class Engine:
 
     # ------------------------------------------------------------------ passes
 
-    def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
-        """All batches of a newly shuffled order. `purpose` keeps the draws of another network apart."""
+    def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
+        """All batches of a newly shuffled order, by steps that change theta (R, P). `purpose` keeps the draws of
+        another network apart.
+        """
+        for factors in self.factors.values():
+            factors.read(theta)
         self.loader.fill(self.samples, self._shuffled(purpose))
         if self.memory is not None:
             self.memory.lay(self.loader, self.first, self._run_keys(Purpose.MEMORY, purpose).to(self.device))
@@ -213,9 +226,10 @@ class Engine:
         own: bool,
         dropout: bool = True,
         learns: bool = True,
+        factors: Mapping[str, Factors] | None = None,
     ) -> None:
-        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step. `learns`: running
-        statistics learn from the batch.
+        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step, but for weights of
+        which `factors` are wanted. `learns`: running statistics learn from the batch.
         """
         heads = self.heads_of(loader)
 
@@ -237,6 +251,7 @@ class Engine:
             own=own,
             gradient=self.gradient,
             value=self.loss,
+            factors=factors,
             seen=keep if learns and self.net.statistics else None,
         )
 
@@ -246,13 +261,17 @@ class Engine:
         """Of the network that is tested, whatever the stage computes beside it."""
         self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=dropout, learns=learns)
 
+    def step_gradients(self, theta: Tensor, loss: RunLoss, *, forward: Callable[..., Outputs], own: bool) -> None:
+        """Of a training batch, as far as they are not `factors`."""
+        self.gradients(theta, self.loader, loss, forward=forward, own=own, factors=self.factors)
+
     def plain_gradients(self, theta: Tensor) -> None:
-        """Of the cross-entropy alone."""
+        """Likewise, of the cross-entropy alone, of the network that is tested."""
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
 
-        self.tested_gradients(theta, self.loader, loss)
+        self.step_gradients(theta, loss, forward=Net.forward, own=False)
 
     # ------------------------------------------------------------------ randomness
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from kenyon.factors import Factors
 from kenyon.nets import Net, Outputs, Pictures
 from kenyon.nets.groups import Groups, Sums
 from kenyon.nets.layout import Leaves, Rows
@@ -59,12 +60,14 @@ def data_gradients(
     own: bool,
     gradient: Tensor,
     value: Tensor,
+    factors: Mapping[str, Factors] | None = None,
     seen: Callable[[int, Outputs], None] | None = None,
 ) -> Tensor:
     """The loss of each run on its current batch into `value` (R,), its gradient (R, P), perhaps in `gradient`.
 
-    `forward` is Net.forward, or something in its place. `seen`: is told what each run says of its batch, where
-    the net takes runs one after another.
+    `forward` is Net.forward, or something in its place. Where the net takes runs one after another, `factors` are of
+    weights whose gradient is not written, but what it is a product of, and `seen` is told what each run says of its
+    batch.
 
     `noise` is for dropout, of all steps of this pass; None turns dropout off. Runs share nothing, so that a run's
     numbers are the same whoever trains beside it.
@@ -112,13 +115,16 @@ def data_gradients(
         # Every parameter is a leaf of its own, and its gradient goes to its place: a large network would otherwise
         # spend more time on putting its row together than on learning.
         parts, places = net.layout.views(theta[run].detach()), net.layout.views(gradient[run])
-        leaves = Leaves({name: part.requires_grad_() for name, part in parts.items()}, places)
+        kept = {name: each.of_run(run) for name, each in (factors or {}).items()} if isinstance(run, int) else {}
+        wanted = [name for name in parts if name not in kept]
+        leaves = Leaves(parts | {name: parts[name].requires_grad_() for name in wanted}, places, kept)
         with torch.enable_grad():
             mine = None if drawn is None else drawn[run]
             outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, leaves, outputs, batch)
-        found = torch.autograd.grad(result, list(leaves.values()), materialize_grads=True)
-        elsewhere = [(p, f) for p, f in zip(places.values(), found, strict=True) if p.data_ptr() != f.data_ptr()]
+        found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
+        pairs = [(places[name], gradient) for name, gradient in zip(wanted, found, strict=True)]
+        elsewhere = [(place, gradient) for place, gradient in pairs if place.data_ptr() != gradient.data_ptr()]
         torch._foreach_copy_([place for place, _ in elsewhere], [gradient for _, gradient in elsewhere])
         value[run].copy_(result.detach())
         if seen is not None and isinstance(run, int):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kenyon.clock import since
+from kenyon.factors import Factors
 from kenyon.hooks import Hooks, Tracking
 from kenyon.importance import GradientImportance, accumulated
 from kenyon.methods import Method
@@ -93,6 +94,8 @@ class Trainer:
             self.schedule.never_settle()  # every epoch counts for more than the weights it finds
 
         # Work space: rebuilt at will, never saved.
+        if self.optimiser.multiplies and not any(hook.within_steps for hook in self.hooks):
+            self.engine.keep_factors()
         state = (self.theta, self.importance, self.anchor, self.hooks)
         self.objective = Objective(net, method, self.engine, *state)
         self.validation_loss = torch.zeros(R, device=self.device)
@@ -119,7 +122,7 @@ class Trainer:
                 self.schedule.before_epoch(at.epoch, self.rate)
                 for hook in self.hooks:
                     hook.before_epoch()
-                self.train_epoch(self._step)
+                self.train_epoch(self._step, self.theta)
                 for hook in self.hooks:
                     hook.after_epoch()
                 if isinstance(self.schedule, Plateau):
@@ -291,32 +294,33 @@ class Trainer:
 
     # ------------------------------------------------------------------ an epoch
 
-    def train_epoch(self, step: Callable[[], None], purpose: int = 0) -> None:
-        self.engine.train_epoch(step, purpose)
+    def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
+        self.engine.train_epoch(step, theta, purpose)
 
     def _step(self) -> None:
         """One batch of every run: gradient of loss and penalties, then the optimiser."""
-        loader = self.engine.loader
-        forward = self.engine.stage.forward
-        goal = self.objective
-        self.engine.gradients(self.theta, loader, goal.of_batch, forward=forward, own=goal.needs_own)
+        goal, forward = self.objective, self.engine.stage.forward
+        self.engine.step_gradients(self.theta, goal.of_batch, forward=forward, own=goal.needs_own)
         self.finite.add(self.engine.loss)
         for hook in self.hooks:
             hook.before_update()
         keep = any(hook.needs_gradient for hook in self.hooks)
         forces = goal.forces(self.gradient)
-        moving = (self.theta, self.gradient, self.rate, loader.present())
-        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle)
+        moving = (self.theta, self.gradient, self.rate, self.present)
+        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle, factors=self._factors)
         for hook in self.hooks:
             hook.after_update()
-        loader.step.add_(1)
+        self.engine.loader.step.add_(1)
 
     def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
         """One batch of another network of the same shape: cross-entropy and nothing else."""
-        loader = self.engine.loader
         self.engine.plain_gradients(theta)
-        optimiser.step(theta, self.gradient, self.rate, loader.present(), idle=self._idle)
-        loader.step.add_(1)
+        optimiser.step(theta, self.gradient, self.rate, self.present, idle=self._idle, factors=self._factors)
+        self.engine.loader.step.add_(1)
+
+    @property
+    def _factors(self) -> list[Factors]:
+        return list(self.engine.factors.values())
 
     @property
     def _idle(self) -> Idle | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kenyon import passes
+from kenyon import factors, passes
 from kenyon.optimiser import Besides, Optimiser
 
 
 class Sgd(Optimiser):
     """PyTorch's SGD without dampening and weight decay, for R independent rows of parameters."""
+
+    multiplies = True
 
     def __init__(self, shape: torch.Size, device: torch.device, momentum: float) -> None:
         self.momentum = momentum
@@ -20,9 +22,12 @@ class Sgd(Optimiser):
         return {"sgd.velocity": self.velocity}
 
     def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
-        buffers = (theta, gradient, self.velocity, rate, moves)
-        forces, keep, idle = besides
-        passes.sgd(*buffers, self.momentum, forces.pulls, forces.decay, keep=keep, idle=idle)
+        moving, pushing = (rate, moves, self.momentum), (besides.forces.pulls, besides.forces.decay)
+        without = [(part.start, part.stop) for part in besides.factors]
+        rows = (theta, gradient, self.velocity)
+        passes.sgd(*rows, *moving, *pushing, keep=besides.keep, idle=besides.idle, without=without)
+        for part in besides.factors:
+            factors.sgd(part, theta, self.velocity, *moving, *pushing)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
