@@ -25,7 +25,7 @@ except ImportError:
     triton = None
 
 # Of a tile: outputs, inputs, and samples at a time.
-TALL, WIDE, DEEP, WARPS = 64, 64, 64, 4
+TALL, WIDE, DEEP, WARPS = 32, 64, 64, 4
 MOST = 4  # numbers that a thread fetches at once, where all rows begin at a multiple of as many
 
 
