@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from torch import Tensor
@@ -27,6 +28,11 @@ class Optimiser(ABC):
     """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
 
     multiplies = False  # whether that pass makes gradients of `factors`
+
+    @property
+    def follows(self) -> float:
+        """The largest product of rate and curvature at which steps do not swing ever wider."""
+        return inf
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:

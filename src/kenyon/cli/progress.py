@@ -118,7 +118,8 @@ class RunProgress(FleetBar):
             cell = self.cells[run]
             self.warn(
                 f"{cell.point.label}: seed {cell.seed} stopped: its loss was no longer finite in "
-                f"task {place[0] + 1}, epoch {place[1] + 1}. {'The others go on.' if trainer.live else ''}"
+                f"task {place[0] + 1}, epoch {place[1] + 1}. {trainer.why_diverged(run)}"
+                f"{'The others go on.' if trainer.live else ''}"
             )
         self.goes_on(trainer.done, f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}")
 

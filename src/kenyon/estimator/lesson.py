@@ -53,8 +53,9 @@ def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher |
         where = at.diverged[0]
         assert where is not None
         raise SettingError(
-            f"Learning task '{lesson.name}', the loss was no longer finite in epoch {where[1] + 1}. What was learned "
-            f"before is as it was. Choose a smaller rate than {plan.training.rate:g}, or smaller strengths."
+            f"Learning task '{lesson.name}', the loss was no longer finite in epoch {where[1] + 1}. "
+            f"{trainer.why_diverged(0)}What was learned before is as it was. Choose a smaller rate than "
+            f"{plan.training.rate:g}, or smaller strengths."
         )
     after = Knowledge(
         trainer.net,

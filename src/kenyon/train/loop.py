@@ -40,6 +40,7 @@ from kenyon.train.regime import Training
 from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
+from kenyon.train.stiffness import stiffness, told_of_stiffness
 
 
 class Interrupted(Exception):
@@ -291,6 +292,13 @@ class Trainer:
                 at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
                 self.engine.captured.clear()  # the captured steps still include them
+
+    def why_diverged(self, run: int) -> str:
+        """What can be told of the reason, as a sentence: nothing if it is none of those that are known."""
+        forces = self.objective.forces(torch.zeros_like(self.theta))
+        rows = range(run * self.members, (run + 1) * self.members)
+        reached = max(float(self.rate[row]) * stiffness(forces, row) for row in rows)
+        return told_of_stiffness(reached, self.optimiser.follows)
 
     # ------------------------------------------------------------------ an epoch
 

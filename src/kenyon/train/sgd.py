@@ -18,6 +18,10 @@ class Sgd(Optimiser):
         self.momentum = momentum
         self.velocity = torch.zeros(shape, device=device)  # (R, P)
 
+    @property
+    def follows(self) -> float:
+        return 2 * (1 + self.momentum)
+
     def tensors(self) -> dict[str, Tensor]:
         return {"sgd.velocity": self.velocity}
 

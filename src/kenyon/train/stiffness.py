@@ -1,0 +1,33 @@
+"""How hard penalties hold weights, against what steps of the optimiser can follow.
+
+A penalty whose curvature at a weight is c pulls it back by rate * c of its distance in every step. Gradient descent
+with momentum m swings about such a spring with ever wider swings once rate * c exceeds 2 (1 + m), whatever the data
+say, and soon the loss is no longer a number. Adam's steps do not grow with the gradient: it knows no such limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kenyon.forces import Force, Pull
+
+
+def stiffness(forces: Sequence[Force], row: int) -> float:
+    """The largest curvature of the pulls at any weight of a row; decays are weak, and alike for all."""
+    pulls = [force for force in forces if isinstance(force, Pull)]
+    if not pulls:
+        return 0.0
+    curvature = pulls[0].weight.new_zeros(max(pull.weight.shape[1] for pull in pulls))
+    for pull in pulls:
+        curvature[: pull.weight.shape[1]].addcmul_(pull.weight[row], pull.strength[row])
+    return float(curvature.max())
+
+
+def told_of_stiffness(reached: float, limit: float) -> str:
+    """Why a loss was no longer finite, if this is why; nothing if not."""
+    if not reached > limit:
+        return ""
+    return (
+        f"Protection held a weight so hard that steps overshot: rate x strength x importance was {reached:.3g}, and "
+        f"{limit:.3g} is the most that they can follow. "
+    )
