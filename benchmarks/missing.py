@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kenyon.data.archives import DATASETS, locate
@@ -84,19 +84,23 @@ def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
 # In the order of what matters most.
 METHODS = (
     "ewc caf-ewc mas caf-mas finetune pnc ewc-af2 mas-af2 si agscl rwalk er mcl-ewc mcl-mas cpr-ewc cpr-mas ewc-af1 "
-    "mas-af1 discrete icl-ewc icl-mas"
+    "mas-af1 discrete icl-ewc icl-mas joint"
 )
 BENCHMARKS = ("r-cifar-10-100", "cub-200", "tiny-imagenet", "omniglot", "r-cifar-100", "s-cifar-100")
 WANTED = (
     *in_turns(*(cells(benchmark, METHODS) for benchmark in BENCHMARKS)),
     *cells("r-cifar-10-100", "caf-ewc/learners=4,6"),
+    *in_turns(*(cells(benchmark, "joint-af1 joint-mcl joint-caf") for benchmark in ("r-cifar-100", "s-cifar-100"))),
 )
 
 
-def missing(have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",)) -> list[Cell]:
-    """What neither folder has; of what is made `again`, what is not in `out`."""
+def missing(
+    have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",), seeds: float = float("inf")
+) -> list[Cell]:
+    """What neither folder has; of what is made `again`, what is not in `out`. No more runs a cell than `seeds`."""
     anew, asked_for = tuple(again), tuple(only)
-    wanted = [c for c in WANTED if c.name.startswith(asked_for) and not c.done(out)]
+    cut = [replace(cell, seeds=int(min(cell.seeds, seeds))) for cell in WANTED]
+    wanted = [c for c in cut if c.name.startswith(asked_for) and not c.done(out)]
     return [c for c in wanted if not c.done(have) or c.name.startswith(anew or (" ",))]
 
 
@@ -143,10 +147,11 @@ if __name__ == "__main__":
         "--again", nargs="*", default=[], help="BENCHMARK or BENCHMARK/METHOD to make although it is there"
     )
     parser.add_argument("--only", nargs="*", default=[""], help="BENCHMARK or BENCHMARK/METHOD: nothing else")
+    parser.add_argument("--seeds", type=float, default=float("inf"), help="no more runs a cell than these")
     parser.add_argument("--at-once", type=int, default=0, help="carry them out, so many at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     asked = parser.parse_args()
-    todo = missing(asked.have, asked.out, asked.again, asked.only)
+    todo = missing(asked.have, asked.out, asked.again, asked.only, asked.seeds)
     if asked.at_once:
         # Each has a share of the cores: its threads would only wait for one another.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // asked.at_once)))
