@@ -140,7 +140,7 @@ def test_with_dropout(name: str) -> None:
         masks = []
         for batch in range(3):
             # First 20 samples x 16 bytes for the K * WIDTH hidden units, then 20 x 384 for the K * 128 features.
-            noise = random_bytes(trainer.engine.keys, torch.tensor([batch]), 20 * (16 + 384))[run]
+            noise = random_bytes(trainer.engine.draws.keys, torch.tensor([batch]), 20 * (16 + 384))[run]
             hidden, last = noise[: 20 * 16].view(20, 16), noise[20 * 16 :].view(20, 384)
             masks.append(
                 [

@@ -68,9 +68,10 @@ def test_equal_seeds_are_equal_at_every_point() -> None:
     assert torch.equal(trainer.theta[:2], trainer.theta[2:]) and not torch.equal(trainer.theta[0], trainer.theta[1])
     assert trainer.fleet.streams[0] is trainer.fleet.streams[2]
     trainer._enter_phase()
-    order = trainer.engine._shuffled(0)
-    trainer.engine.seed_dropout(0)
-    assert torch.equal(order[:2], order[2:]) and torch.equal(trainer.engine.keys[:2], trainer.engine.keys[2:])
+    engine = trainer.engine
+    engine.train_epoch(lambda: None, trainer.theta)
+    for drawn in (engine.loader.index, engine.draws.keys):
+        assert torch.equal(drawn[:2], drawn[2:]) and not torch.equal(drawn[0], drawn[1])
 
 
 def test_only_strengths_that_differ_become_tensors() -> None:

@@ -57,7 +57,7 @@ def test_dropout_differs_between_steps_and_epochs_but_not_between_trainings() ->
     one, two = (make_trainer(method("finetune"), stream, Training(epochs=2, batch=32)) for _ in range(2))
     keys: list[int] = []
     for trainer in (one, two):
-        trainer.run(lambda t: keys.append(int(t.engine.keys[0])) or False)
+        trainer.run(lambda t: keys.append(int(t.engine.draws.keys[0])) or False)
     assert keys[:2] == keys[3:5] and keys[0] != keys[1]
     assert digits_mlp(4).drop2.p > 0
     assert_same(one, 0, two, 0)

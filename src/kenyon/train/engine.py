@@ -19,12 +19,13 @@ from kenyon.losses import weighted_cross_entropy
 from kenyon.nets import Net, Outputs
 from kenyon.nets.layout import Rows
 from kenyon.nets.nodes import Nodes
-from kenyon.random import Noise, Purpose, key, shuffled
+from kenyon.random import Purpose, shuffled
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
 from kenyon.streams.task import Stream
 from kenyon.train.activations import mean_activations
 from kenyon.train.device import Captured, Lanes, Runs, require_memory
+from kenyon.train.draws import Draws
 from kenyon.train.factoring import factors_of_layers
 from kenyon.train.fleet import Batch, Fleet, Loader, Samples
 from kenyon.train.gradients import RunLoss, data_gradients
@@ -90,15 +91,11 @@ class Engine:
         self.factors: dict[str, Factors] = {}  # of weights whose gradients are not in `gradient`
         self.train_sizes = zeros(R)
         self.heads = net.heads_of(phases[0])  # of the phase at hand
-        self.keys = torch.zeros(R, dtype=torch.long, device=self.device)  # of the dropout of this pass
-        most = max(loader.capacity for loader in (self.loader, *self.measuring.loaders.values()))
-        self.every_step = torch.arange(most, device=self.device).unsqueeze(1)
-        self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
-        self.windows: Noise | None = None  # of all steps of this pass, where training shows images at random
-        if self.fleet.augmentation is not None:
-            self.windows = Noise.at(self.keys, self.every_step)
-            for loader in (self.loader, *self.measuring.loaders.values()):
-                loader.windows = self.windows
+        loaders = (self.loader, *self.measuring.loaders.values())
+        most, shown = max(loader.capacity for loader in loaders), self.fleet.augmentation is not None
+        self.draws = Draws(self.fleet.seeds, most, self.device, windows=shown)
+        for loader in loaders:
+            loader.windows = self.draws.windows
         # Of the phase at hand; `enter` lays out its data.
         self.stage, self.first = LEARN, phases[0][0]  # the first of its tasks
         self.samples = self.fleet.samples("train", phases[0])
@@ -123,7 +120,7 @@ class Engine:
         self.stage, self.variant, self.first = stage, variant, tasks[0]
         if self.memory is not None:  # the more tasks, the larger the batches
             self.loader = self.memory.loader(self.batch, self.most, self.first)
-            self.loader.windows = self.windows
+            self.loader.windows = self.draws.windows
             self.captured.clear()
             if self.factors:
                 self.keep_factors()
@@ -141,7 +138,7 @@ class Engine:
         """With what the stage's teacher says of every sample. Where training shows images at random, and of samples
         that others lay beside them, it is asked in every step instead.
         """
-        if self.stage.teacher is None or self.windows is not None or self.memory is not None:
+        if self.stage.teacher is None or self.draws.windows is not None or self.memory is not None:
             return samples
         loader.fill(samples)
         said = theta.new_zeros(len(theta), loader.steps, loader.size, max(self.net.class_counts))
@@ -182,9 +179,10 @@ class Engine:
         """
         for factors in self.factors.values():
             factors.read(theta)
-        self.loader.fill(self.samples, self._shuffled(purpose))
+        order = self.draws.keys_at(self.position, Purpose.ORDER, purpose)
+        self.loader.fill(self.samples, shuffled(order, self.samples.sizes, self.samples.index.shape[1]))
         if self.memory is not None:
-            self.memory.lay(self.loader, self.first, self._run_keys(Purpose.MEMORY, purpose).to(self.device))
+            self.memory.lay(self.loader, self.first, self.draws.keys_at(self.position, Purpose.MEMORY, purpose))
         self.seed_dropout(Purpose.DROPOUT, purpose)
         for _ in range(self.loader.steps):
             self.repeat(step)
@@ -210,7 +208,7 @@ class Engine:
     def activations(self, nodes: Nodes, theta: Tensor) -> Tensor:
         """The mean |activation| of every node over the phase's training data, (R, N)."""
         dropout, windows = (
-            self._run_keys(*words, Purpose.NODES).to(self.device)
+            self.draws.keys_at(self.position, *words, Purpose.NODES)
             for words in ((Purpose.IMPORTANCE,), (Purpose.AUGMENTATION, Purpose.IMPORTANCE))
         )
         with_run = (self.fleet, self.samples, self.lanes, self.live)
@@ -247,7 +245,7 @@ class Engine:
             forward=forward,
             lanes=self.lanes,
             runs=self.live,
-            noise=self.noise if dropout else None,
+            noise=self.draws.noise if dropout else None,
             own=own,
             gradient=self.gradient,
             value=self.loss,
@@ -273,24 +271,6 @@ class Engine:
 
         self.step_gradients(theta, loss, forward=Net.forward, own=False)
 
-    # ------------------------------------------------------------------ randomness
-
-    def _run_keys(self, *words: int) -> Tensor:
-        at = self.position
-        return torch.tensor([key(seed, *words, at.phase, at.epoch) for seed in self.fleet.seeds])
-
-    def _shuffled(self, purpose: int) -> Tensor:
-        keys = self._run_keys(Purpose.ORDER, purpose).to(self.device)
-        return shuffled(keys, self.samples.sizes, self.samples.index.shape[1])
-
     def seed_dropout(self, *words: int) -> None:
         """And, where images are shown at random, what is shown of them."""
-        self.keys.copy_(self._run_keys(*words))
-        self._draw(self.noise, self.keys)
-        if self.windows is not None:
-            self._draw(self.windows, self._run_keys(Purpose.AUGMENTATION, *words).to(self.device))
-
-    def _draw(self, noise: Noise, keys: Tensor) -> None:
-        drawn = Noise.at(keys, self.every_step)
-        noise.first.copy_(drawn.first)
-        noise.second.copy_(drawn.second)
+        self.draws.begin(self.position, *words)

@@ -18,9 +18,10 @@ from kenyon.nets import Net, Outputs
 from kenyon.nets.groups import Sums
 from kenyon.nets.layout import Rows
 from kenyon.nets.stacked import Stacked
-from kenyon.random import Noise, Purpose
+from kenyon.random import Purpose
 from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.train.device import Lanes, Runs
+from kenyon.train.draws import Draws
 from kenyon.train.evaluate import chunk_of
 from kenyon.train.fleet import Batch, Fleet, Loader
 from kenyon.train.gradients import RunLoss, grouped_gradients, stacked_gradients
@@ -41,7 +42,7 @@ class Workplace(Protocol):
     fleet: Fleet
     most: int  # samples of a phase that a run may have
     heads: Tensor  # in use
-    noise: Noise  # of all steps of a pass
+    draws: Draws
     gradient: Tensor  # (R, P)
     train_sizes: Tensor  # (R,)
     lanes: Lanes
@@ -137,7 +138,7 @@ class Measuring:
     ) -> None:
         """What the next batches say, each as one more run with the same weights."""
         engine = self.engine
-        noise = engine.noise if importance.dropout else None
+        noise = engine.draws.noise if importance.dropout else None
         found = stacked_gradients(engine.net, theta, loader, engine.heads, loss, noise, count)  # (R, count, Pp)
         if forces is not None:
             found = found + _pushed(theta, forces)[:, : found.shape[2]].unsqueeze(1)
@@ -177,7 +178,7 @@ class Measuring:
                 found = found + penalties(run, row, out, batch.weight)
             return found
 
-        noise = engine.noise if importance.dropout else None
+        noise = engine.draws.noise if importance.dropout else None
         what = (engine.net, theta, loader, engine.heads, loss, noise, sums)
         grouped_gradients(*what, lanes=engine.lanes, runs=engine.live)
         loader.step.add_(count)
