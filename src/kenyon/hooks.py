@@ -29,7 +29,9 @@ class Moving(Protocol):
 
     @property
     def gradient(self) -> Tensor:
-        """(R, P) of the step at hand; penalties on weights included where a hook `needs_gradient`."""
+        """(R, P) of the step at hand, whole where hooks act `within_steps`; penalties on weights included where one
+        `needs_gradient`.
+        """
 
     @property
     def present(self) -> Tensor:

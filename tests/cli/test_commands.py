@@ -293,6 +293,14 @@ def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., S
     assert kenyon("show", tmp_path / "digits" / "finetune").code == 0
 
 
+def test_protection_that_shakes_a_run_apart_is_told(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    sgd = ("optimiser=sgd", "schedule=step", "validation=0", "rate=0.05", "lambda_sp=1e13")
+    settings = [word for setting in sgd for word in ("--set", setting)]
+    said = kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL, *settings)
+    assert "no longer finite in task 2" in said.err and "rate x strength x importance was" in said.err
+    assert "A lower learning rate or lambda_sp" in said.out
+
+
 def test_what_may_be_lowered_is_named_where_runs_do_not_stay_finite(
     kenyon: Callable[..., Said], tmp_path: Path
 ) -> None:

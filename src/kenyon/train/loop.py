@@ -294,8 +294,13 @@ class Trainer:
                 self.engine.captured.clear()  # the captured steps still include them
 
     def why_diverged(self, run: int) -> str:
-        """What can be told of the reason, as a sentence: nothing if it is none of those that are known."""
-        forces = self.objective.forces(torch.zeros_like(self.theta))
+        """What can be told of the reason, as a sentence: nothing if it is none of those that are known, or if the run
+        diverged in a task before, whose penalties are no longer here.
+        """
+        place = self.position.diverged[run]
+        if place is None or place[0] != self.tasks_before:
+            return ""
+        forces = self.objective.forces(self.gradient)  # which is free between steps
         rows = range(run * self.members, (run + 1) * self.members)
         reached = max(float(self.rate[row]) * stiffness(forces, row) for row in rows)
         return told_of_stiffness(reached, self.optimiser.follows)
