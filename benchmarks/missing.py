@@ -95,11 +95,11 @@ WANTED = (
 
 
 def missing(
-    have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",), seeds: float = float("inf")
+    have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",), seeds: int | None = None
 ) -> list[Cell]:
     """What neither folder has; of what is made `again`, what is not in `out`. No more runs a cell than `seeds`."""
     anew, asked_for = tuple(again), tuple(only)
-    cut = [replace(cell, seeds=int(min(cell.seeds, seeds))) for cell in WANTED]
+    cut = [replace(cell, seeds=min(cell.seeds, seeds or cell.seeds)) for cell in WANTED]
     wanted = [c for c in cut if c.name.startswith(asked_for) and not c.done(out)]
     return [c for c in wanted if not c.done(have) or c.name.startswith(anew or (" ",))]
 
@@ -147,7 +147,7 @@ if __name__ == "__main__":
         "--again", nargs="*", default=[], help="BENCHMARK or BENCHMARK/METHOD to make although it is there"
     )
     parser.add_argument("--only", nargs="*", default=[""], help="BENCHMARK or BENCHMARK/METHOD: nothing else")
-    parser.add_argument("--seeds", type=float, default=float("inf"), help="no more runs a cell than these")
+    parser.add_argument("--seeds", type=int, help="no more runs a cell than these")
     parser.add_argument("--at-once", type=int, default=0, help="carry them out, so many at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     asked = parser.parse_args()
