@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
+import time
 from contextlib import suppress
 from math import inf
 from pathlib import Path
@@ -54,28 +56,33 @@ def main() -> None:
     config = configure(args.benchmark, args.method)
     if args.epochs is not None:  # the rate falls where it would, in proportion
         usual = config.training
-        drop = max(1, usual.drop_epoch * args.epochs // usual.epochs)
+        drop = max(1, round(usual.drop_epoch * args.epochs / usual.epochs))
         config = configure(args.benchmark, args.method, overrides={"epochs": args.epochs, "drop_epoch": drop})
     strength = float(config.hyper["lambda_sp"])
     source = find_benchmark(config.benchmark).source.load(args.data)
     trainer = build_trainer([Cell(Point(config), seed) for seed in args.seeds], source, device)
     rows: list[dict[str, Any]] = []
+    fallen: set[int] = set()
+    began, whole = time.monotonic(), args.tasks * config.training.epochs
 
     def watch(now: Trainer) -> bool:
-        if now.position.epoch == 0:
+        at = now.position
+        for run, place in enumerate(at.diverged):
+            if place is not None and run not in fallen:
+                fallen.add(run)
+                where = f"seed {args.seeds[run]} diverged in task {place[0] + 1}, epoch {place[1] + 1}."
+                print(where, now.why_diverged(run), flush=True)
+        if at.epoch == 0:
             for run in range(len(args.seeds)):
                 rows.append(row(now, run, strength))
                 print(rows[-1], flush=True)
-        return now.position.phase >= args.tasks
+        done = at.phase * config.training.epochs + at.epoch
+        left = (time.monotonic() - began) / done * (whole - done) / 60
+        print(f"{done} of {whole} epochs, about {left:.1f} min left", file=sys.stderr, flush=True)
+        return at.phase >= args.tasks
 
     with suppress(Interrupted):
         trainer.run(watch)
-    for run, place in enumerate(trainer.position.diverged):
-        if place is not None:
-            print(
-                f"seed {args.seeds[run]} diverged in task {place[0] + 1}, epoch {place[1] + 1}.",
-                trainer.why_diverged(run),
-            )
     if args.out is not None:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
         origin = {"epochs": config.training.epochs, "torch": torch.__version__, "python": platform.python_version()}
