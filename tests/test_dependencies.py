@@ -59,7 +59,7 @@ ALLOWED = {
     "hashing": {"kernels"},
     "random": {"hashing"},
     "passes": {"kernels", "steady"},
-    "factors": {"kernels", "passes"},
+    "factors": {"kernels", "passes", "forces"},
     "forces": set(),
     "losses": {"kernels"},
     "optimiser": {"passes", "factors", "forces", "steady"},

@@ -14,6 +14,7 @@ from math import gcd, prod
 import torch
 from torch import Tensor
 
+from kenyon.forces import Sorted
 from kenyon.kernels import jit
 from kenyon.passes import forced, forces_as_arguments
 
@@ -71,16 +72,15 @@ def sgd(
     rate: Tensor,
     moves: Tensor,
     momentum: float,
-    pulls: list[tuple[Tensor, Tensor, Tensor]],
-    decay: tuple[Tensor, Tensor] | None,
+    forces: Sorted,
 ) -> None:
-    """A step with momentum over the layer's part of the rows; forces as in `passes.sgd`."""
+    """A step with momentum over the layer's part of the rows, with forces that fit into one pass."""
     (R, K, B, I), O, P = factors.x.shape, factors.dy.shape[3], theta.shape[1]  # noqa: E741
-    forces = forces_as_arguments(theta, pulls, decay)
-    rows = (P, *(step for _, weight, target in pulls for step in (weight.shape[1], target.stride(0))))
+    rows = (P, *(step for _, weight, target in forces.pulls for step in (weight.shape[1], target.stride(0))))
     _sgd_of_factors[(-(-I // WIDE) * -(-O // TALL) * K * R,)](
-        factors.dy, factors.x, factors.weight, theta, velocity, rate, moves, factors.start, P, R, K, O, I, *forces,
-        momentum, len(pulls), decay is not None, gcd(MOST, factors.start, *rows), B,
+        factors.dy, factors.x, factors.weight, theta, velocity, rate, moves, factors.start, P, R, K, O, I,
+        *forces_as_arguments(theta, forces.pulls, forces.decay),
+        momentum, len(forces.pulls), forces.decay is not None, gcd(MOST, factors.start, *rows), B,
         TALL, WIDE, DEEP, num_warps=WARPS,
     )  # fmt: skip
 

@@ -26,12 +26,12 @@ class Sgd(Optimiser):
         return {"sgd.velocity": self.velocity}
 
     def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
-        moving, pushing = (rate, moves, self.momentum), (besides.forces.pulls, besides.forces.decay)
+        moving, forces = (rate, moves, self.momentum), besides.forces
         without = [(part.start, part.stop) for part in besides.factors]
-        rows = (theta, gradient, self.velocity)
-        passes.sgd(*rows, *moving, *pushing, keep=besides.keep, idle=besides.idle, without=without)
+        rows = (theta, gradient, self.velocity, *moving, forces.pulls, forces.decay)
+        passes.sgd(*rows, keep=besides.keep, idle=besides.idle, without=without)
         for part in besides.factors:
-            factors.sgd(part, theta, self.velocity, *moving, *pushing)
+            factors.sgd(part, theta, self.velocity, *moving, forces)
 
     def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
         moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
