@@ -17,7 +17,7 @@ from kenyon.replay import Replay
 from kenyon.streams import Stream
 from kenyon.train import Training
 from kenyon.train.fleet import Fleet
-from kenyon.train.memory import Memory, kept_samples
+from kenyon.train.memory import Memory, first_places, kept_samples
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import assert_same, digit_streams
 
@@ -78,6 +78,12 @@ def test_draws_differ_between_steps_and_every_kept_sample_comes_up() -> None:
     assert len({tuple(sorted(step)) for step in drawn.tolist()}) > 20
     counts = Counter(drawn.flatten().tolist())
     assert len(counts) == 20 and min(counts.values()) > 1
+
+
+@given(lots=st.lists(st.integers(0, 4), min_size=1, max_size=12), count=st.integers(1, 12))
+def test_the_first_are_those_of_a_stable_sort(lots: list[int], count: int) -> None:
+    found = first_places(torch.tensor(lots), min(count, len(lots))).tolist()
+    assert found == sorted(range(len(lots)), key=lots.__getitem__)[:count]
 
 
 def slow_replay(hand: Hand, first: Tensor, stream: Stream, training: Training, memory: int, *, mixed: bool) -> Tensor:
