@@ -94,14 +94,31 @@ WANTED = (
 )
 
 
-def missing(
-    have: Path, out: Path, again: Iterable[str], only: Iterable[str] = ("",), seeds: int | None = None
-) -> list[Cell]:
-    """What neither folder has; of what is made `again`, what is not in `out`. No more runs a cell than `seeds`."""
-    anew, asked_for = tuple(again), tuple(only)
-    cut = [replace(cell, seeds=min(cell.seeds, seeds or cell.seeds)) for cell in WANTED]
-    wanted = [c for c in cut if c.name.startswith(asked_for) and not c.done(out)]
-    return [c for c in wanted if not c.done(have) or c.name.startswith(anew or (" ",))]
+def longer(times: float, methods: str) -> dict[str, float]:
+    return dict.fromkeys(methods.split(), times)
+
+
+# Methods that take longer than most: how many times as long, roughly.
+TAKES = {
+    **longer(1.4, "er"),
+    **longer(1.7, "si rwalk agscl mcl-ewc mcl-mas caf-ewc caf-mas icl-ewc icl-mas joint-mcl joint-caf"),
+    **longer(3.0, "ewc-af2 mas-af2"),
+    **longer(5.0, "pnc"),
+}
+
+
+def missing(have: Path, out: Path, again: Iterable[str], only: Iterable[str], seeds: int | None = None) -> list[Cell]:
+    """What neither folder has, in the order of `only`; of what is made `again`, what is not in `out`. No more runs a
+    cell than `seeds`.
+    """
+    anew, wanted = tuple(again) or (" ",), dict[tuple[str, str], Cell]()
+    for asked in only:
+        name, _, most = asked.partition(":")
+        for cell in WANTED:
+            if cell.name.startswith(name) and (cell.name, cell.grid) not in wanted:
+                cut = replace(cell, seeds=min(cell.seeds, int(most or seeds or cell.seeds)))
+                wanted[cell.name, cell.grid] = cut
+    return [c for c in wanted.values() if not c.done(out) and (not c.done(have) or c.name.startswith(anew))]
 
 
 def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> None:
@@ -110,17 +127,18 @@ def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> N
     logs.mkdir(parents=True, exist_ok=True)
     at_work: dict[Cell, subprocess.Popen[bytes]] = {}
     began: dict[Cell, float] = {}
-    took: dict[str, float] = {}  # seconds of the last one of a benchmark
+    took: dict[str, float] = {}  # seconds that a usual one of a benchmark takes, by the last one
 
     def fits(cell: Cell) -> bool:
-        return time.monotonic() + took.get(cell.benchmark, 0.0) < end
+        return time.monotonic() + took.get(cell.benchmark, 0.0) * TAKES.get(cell.method, 1.0) < end
 
     while (any(map(fits, waiting)) or at_work) and time.monotonic() < end:
         for ended in [cell for cell, process in at_work.items() if process.poll() is not None]:
             code = at_work.pop(ended).returncode
+            seconds_of_it = time.monotonic() - began[ended]
             if code == 0:
-                took[ended.benchmark] = time.monotonic() - began[ended]
-            said = f"done in {took[ended.benchmark]:.0f} s" if code == 0 else "FAILED, see its log"
+                took[ended.benchmark] = seconds_of_it / TAKES.get(ended.method, 1.0)
+            said = f"done in {seconds_of_it:.0f} s" if code == 0 else "FAILED, see its log"
             print(f"{ended.name}: {said}", flush=True)
         while len(at_work) < at_once and (ready := next((c for c in waiting if c.data_is_here and fits(c)), None)):
             waiting.remove(ready)
@@ -146,7 +164,12 @@ if __name__ == "__main__":
     parser.add_argument(
         "--again", nargs="*", default=[], help="BENCHMARK or BENCHMARK/METHOD to make although it is there"
     )
-    parser.add_argument("--only", nargs="*", default=[""], help="BENCHMARK or BENCHMARK/METHOD: nothing else")
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[""],
+        help="BENCHMARK or BENCHMARK/METHOD, nothing else and in this order; with :2 behind it, two runs a cell",
+    )
     parser.add_argument("--seeds", type=int, help="no more runs a cell than these")
     parser.add_argument("--at-once", type=int, default=0, help="carry them out, so many at a time")
     parser.add_argument("--seconds", type=float, default=float("inf"))
