@@ -19,6 +19,7 @@ from kenyon.nets.layout import factors_of, place_of
 from kenyon.nets.maps import Maps
 from kenyon.nets.pooling import bias_relu_pool
 from kenyon.nets.products import dense_layer, factored_layer
+from kenyon.nets.single import convolution
 from kenyon.nets.steps import Params, Sequential, Step, halves
 from kenyon.nets.unfolded import pays, unfolded
 
@@ -83,8 +84,12 @@ class Stacked(Sequential):
         weight, bias = params[f"{step.name}.weight"], params.get(f"{step.name}.bias")  # (K, O, I, h, w), (K, O)
         if bias is None:
             bias = weight.new_zeros(weight.shape[:2])
+        place = place_of(params, f"{step.name}.weight")
         if isinstance(x, Maps) and pays(layer, x.batch, x.data.shape[2:], K):
-            maps = unfolded(layer, x, weight, place_of(params, f"{step.name}.weight"))
+            maps = unfolded(layer, x, weight, place)
+        elif K == 1 and not isinstance(layer.padding, str) and not isinstance(params, Groups):
+            data = convolution(layer, x.data if isinstance(x, Maps) else x, weight, place)
+            maps = Maps(data, K, layer.out_channels)
         else:
             data = x.join().data if isinstance(x, Maps) else x
             build = _block_kernel if isinstance(x, Maps) else _shared_kernel
