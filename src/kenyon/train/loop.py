@@ -328,7 +328,8 @@ class Trainer:
     def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
         """One batch of another network of the same shape: cross-entropy and nothing else."""
         self.engine.plain_gradients(theta)
-        optimiser.step(theta, self.gradient, self.rate, self.present, idle=self._idle, factors=self._factors)
+        moving = (theta, self.gradient, self.rate, self.present)
+        optimiser.step(*moving, keep=False, idle=self._idle, factors=self._factors)
         self.engine.loader.step.add_(1)
 
     @property
