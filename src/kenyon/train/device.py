@@ -23,6 +23,7 @@ FULL = (
 )
 
 MUCH = 0.1  # of a GPU's memory, held by others: worth a word
+FIRST = -1  # priority of a stream; others have 0
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -122,7 +123,10 @@ class Lanes:
     def __init__(self, device: torch.device, runs: int, *, together: bool = False, threads: bool = False) -> None:
         """`threads`: whether several threads of a CPU may work at the same time; if not, run after run."""
         self.together, self.threads = together, threads
-        self.streams = [torch.cuda.Stream(device) for _ in range(runs)] if device.type == "cuda" else []
+        # Before what is done for all runs at once: a pass over all weights would have small kernels wait, of another
+        # fleet beside this one too.
+        gpu = device.type == "cuda"
+        self.streams = [torch.cuda.Stream(device, priority=FIRST) for _ in range(runs)] if gpu else []
 
     def each(self, runs: Sequence[int], work: Callable[[Runs], None]) -> None:
         """Runs left out have come to their end; together they are computed along, and what they give is not used."""
