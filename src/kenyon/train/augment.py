@@ -14,6 +14,7 @@ from torch import Tensor
 from kenyon.random import Noise
 from kenyon.streams.pool import Pool, Ragged
 from kenyon.streams.views import Augmentation, CentreCrop, Crop, ResizedCrop, Testing
+from kenyon.train import cropping
 from kenyon.train.bilinear import bilinear
 
 TRIES = 10  # windows drawn before a ResizedCrop gives up and takes the middle
@@ -43,6 +44,14 @@ def augmented(view: Augmentation | Testing, pool: Pool, index: Tensor, noise: No
 def crop(view: Crop, pool: Pool, index: Tensor, noise: Noise) -> Tensor:
     if isinstance(pool, Ragged):
         raise ValueError("A window of the image's own size needs images of equal sizes.")
+    return (
+        cropping.cropped(view, pool, index, noise)
+        if cropping.available(pool)
+        else crop_plain(view, pool, index, noise)
+    )
+
+
+def crop_plain(view: Crop, pool: Tensor, index: Tensor, noise: Noise) -> Tensor:
     height, width = pool.shape[1:3]
     chance = uniforms(noise, index, 3)
     places = 2 * view.padding + 1
