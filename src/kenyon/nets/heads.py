@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets import wide
 from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.fresh import seeded
 from kenyon.nets.layout import InUse
@@ -189,6 +190,10 @@ def _of_heads(views: Mapping[str, Tensor], name: str, heads: Tensor) -> tuple[Te
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
+    if wide.available(x, weight) and weight.ndim in (2, x.ndim):
+        flat = x.reshape(1, -1, x.shape[-1]) if weight.ndim == 2 else x.flatten(0, -3)
+        out = wide.wide_product(flat, weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))
+        return out.view(*x.shape[:-1], -1)
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
     return of_each_run(lambda z, w, b: z @ w.transpose(-2, -1) + b.unsqueeze(-2), 1, x, weight, bias)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from kenyon.kernels import jit
+from kenyon.nets import wide
 from kenyon.steady import of_each_run
 
 try:
@@ -37,8 +38,12 @@ def own_logits(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def own_logits_plain(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    flat = torch.baddbmm(bias.unsqueeze(1), features.flatten(1, 2), weight.transpose(1, 2))
-    return flat.unflatten(1, features.shape[1:3])
+    flat = features.flatten(1, 2)
+    if wide.available(flat, weight):
+        out = wide.wide_product(flat, weight, bias)
+    else:
+        out = torch.baddbmm(bias.unsqueeze(1), flat, weight.transpose(1, 2))
+    return out.unflatten(1, features.shape[1:3])
 
 
 class _Heads(torch.autograd.Function):
