@@ -61,7 +61,7 @@ ALLOWED = {
     "passes": {"kernels", "steady"},
     "factors": {"kernels", "passes", "forces"},
     "forces": set(),
-    "losses": {"kernels"},
+    "losses": {"kernels", "steady"},
     "optimiser": {"passes", "factors", "forces", "steady"},
     "threads": set(),
     "steady": set(),

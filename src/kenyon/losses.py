@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.kernels import jit
+from kenyon.steady import of_each_run
 
 try:
     import triton
@@ -45,13 +46,16 @@ class _Surprise(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         logits, labels, weight = logits.contiguous(), labels.contiguous(), weight.contiguous()
         slope = torch.empty_like(logits)
-        total = torch.empty(labels.shape[:-1], device=logits.device)
         B, C = logits.shape[-2:]
         wide = triton.next_power_of_2(C)
         rows = max(1, TILE // wide)
-        _surprise[(max(1, total.numel()),)](logits, labels, weight, slope, total, B, C, wide, rows, num_warps=8)
+        total = torch.empty((*labels.shape[:-1], -(-B // rows)), device=logits.device)
+        grid = (total.numel() // total.shape[-1], total.shape[-1])
+        _surprise[grid](logits, labels, weight, slope, total, B, C, wide, rows, num_warps=8)
         ctx.save_for_backward(slope)
-        return total
+        if total.shape[-1] == 1:
+            return total.squeeze(-1)
+        return total.sum(-1) if total.ndim == 1 else of_each_run(lambda parts: parts.sum(-1), 1, total)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -63,25 +67,21 @@ class _Surprise(torch.autograd.Function):
 @jit
 def _surprise(
     logits: tensor, labels: tensor, weight: tensor, slope: tensor, total: tensor,
-    B: constexpr, C: tensor, WIDE: constexpr, ROWS: constexpr,
+    B: tensor, C: tensor, WIDE: constexpr, ROWS: constexpr,
 ) -> None:  # fmt: skip
-    """One program a run: its samples in blocks of ROWS."""
+    """One program for ROWS samples of a run."""
     run = tl.program_id(0).to(tl.int64)
-    c = tl.arange(0, WIDE)
-    found = tl.zeros([ROWS], tl.float32)
-    for start in range(0, B, ROWS):
-        r = start + tl.arange(0, ROWS)
-        mask = (r < B)[:, None] & (c < C)[None, :]
-        at = (run * B + r)[:, None] * C + c[None, :]
-        x = tl.load(logits + at, mask=mask, other=float("-inf"))
-        w = tl.load(weight + run * B + r, mask=r < B, other=0.0)
-        y = tl.load(labels + run * B + r, mask=r < B, other=0)
-        x = tl.where((r < B)[:, None], x, tl.where(c[None, :] == 0, 0.0, float("-inf")))  # rows beyond: no NaN
-        high = tl.max(x, 1)
-        e = tl.exp(x - high[:, None])
-        sums = tl.sum(e, 1)
-        right = c[None, :] == y[:, None]
-        own = tl.sum(tl.where(right, x, 0.0), 1)
-        found += w * (high + tl.log(sums) - own)
-        tl.store(slope + at, w[:, None] * (e / sums[:, None] - tl.where(right, 1.0, 0.0)), mask=mask)
-    tl.store(total + run, tl.sum(found))
+    c, r = tl.arange(0, WIDE), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    mask = (r < B)[:, None] & (c < C)[None, :]
+    at = (run * B + r)[:, None] * C + c[None, :]
+    x = tl.load(logits + at, mask=mask, other=float("-inf"))
+    w = tl.load(weight + run * B + r, mask=r < B, other=0.0)
+    y = tl.load(labels + run * B + r, mask=r < B, other=0)
+    x = tl.where((r < B)[:, None], x, tl.where(c[None, :] == 0, 0.0, float("-inf")))  # rows beyond: no NaN
+    high = tl.max(x, 1)
+    e = tl.exp(x - high[:, None])
+    sums = tl.sum(e, 1)
+    right = c[None, :] == y[:, None]
+    own = tl.sum(tl.where(right, x, 0.0), 1)
+    tl.store(slope + at, w[:, None] * (e / sums[:, None] - tl.where(right, 1.0, 0.0)), mask=mask)
+    tl.store(total + run * tl.num_programs(1) + tl.program_id(1), tl.sum(w * (high + tl.log(sums) - own)))
