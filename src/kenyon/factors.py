@@ -26,7 +26,7 @@ except ImportError:
     triton = None
 
 # Of a tile: outputs, inputs, and samples at a time.
-TALL, WIDE, DEEP, WARPS = 32, 64, 64, 4
+TALL, WIDE, DEEP, WARPS = 32, 64, 64, 8
 MOST = 4  # numbers that a thread fetches at once, where all rows begin at a multiple of as many
 
 
@@ -76,11 +76,12 @@ def sgd(
 ) -> None:
     """A step with momentum over the layer's part of the rows, with forces that fit into one pass."""
     (R, K, B, I), O, P = factors.x.shape, factors.dy.shape[3], theta.shape[1]  # noqa: E741
+    whole = all(weight.shape[1] >= factors.stop for _, weight, _ in forces.pulls)
     rows = (P, *(step for _, weight, target in forces.pulls for step in (weight.shape[1], target.stride(0))))
     _sgd_of_factors[(-(-I // WIDE) * -(-O // TALL) * K * R,)](
         factors.dy, factors.x, factors.weight, theta, velocity, rate, moves, factors.start, P, R, K, O, I,
         *forces_as_arguments(theta, forces.pulls, forces.decay),
-        momentum, len(forces.pulls), forces.decay is not None, gcd(MOST, factors.start, *rows), B,
+        momentum, len(forces.pulls), forces.decay is not None, whole, gcd(MOST, factors.start, *rows), B,
         TALL, WIDE, DEEP, num_warps=WARPS,
     )  # fmt: skip
 
@@ -98,7 +99,7 @@ def _sgd_of_factors(
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
-    momentum: tensor, PULLS: constexpr, DECAY: constexpr, ALIGN: constexpr, B: constexpr,
+    momentum: tensor, PULLS: constexpr, DECAY: constexpr, WHOLE: constexpr, ALIGN: constexpr, B: constexpr,
     TALL: constexpr, WIDE: constexpr, DEEP: constexpr,
 ) -> None:  # fmt: skip
     # All runs at one place come before any at the next: see `passes`.
@@ -108,13 +109,6 @@ def _sgd_of_factors(
     i = tile % across * WIDE + tl.arange(0, WIDE)
     o = tile // across * TALL + tl.arange(0, TALL)
     mask = (o < O)[:, None] & (i < I)[None, :]
-    g = tl.zeros([TALL, WIDE], tl.float32)
-    for first in tl.static_range(0, B, DEEP):
-        b = first + tl.arange(0, DEEP)
-        sample = ((run * K + k) * B + b)[:, None]
-        out = tl.load(dy + sample * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
-        into = tl.load(x + sample * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
-        g = tl.dot(tl.trans(out), into, g)
     at = (k * O + o[:, None]) * I + i[None, :]  # from the layer's first number on
     theta += _begin(run * P, start, ALIGN)
     velocity += _begin(run * P, start, ALIGN)
@@ -124,12 +118,21 @@ def _sgd_of_factors(
     if PULLS >= 2:
         w2 += _begin(run * n2, start, ALIGN)
         t2 += _begin(run * d2, start, ALIGN)
-    w = tl.load(theta + at, mask=mask)
-    g = forced(
-        g, w, at, mask, 0, s1 + run, w1, t1, n1 - start, d1, s2 + run, w2, t2, n2 - start, d2,
-        rates + run * G, groups + start, G, PULLS, DECAY,
+    # All that comes from far away is on its way before the product begins, which waits for other programs' numbers.
+    w, v = tl.load(theta + at, mask=mask), tl.load(velocity + at, mask=mask)
+    force = forced(
+        tl.zeros([TALL, WIDE], tl.float32), w, at, mask, 0, s1 + run, w1, t1, n1 - start, d1,
+        s2 + run, w2, t2, n2 - start, d2, rates + run * G, groups + start, G, PULLS, DECAY, WHOLE,
     )  # fmt: skip
-    move, v = tl.load(moves + run), tl.load(velocity + at, mask=mask)
+    g = tl.zeros([TALL, WIDE], tl.float32)
+    for first in tl.static_range(0, B, DEEP):
+        b = first + tl.arange(0, DEEP)
+        sample = ((run * K + k) * B + b)[:, None]
+        out = tl.load(dy + sample * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
+        into = tl.load(x + sample * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
+        g = tl.dot(tl.trans(out), into, g)
+    g += force
+    move = tl.load(moves + run)
     v += (g + momentum * v - v) * move
     w -= v * (tl.load(rate + run) * move)
     tl.store(velocity + at, v, mask=mask)

@@ -181,9 +181,11 @@ def _all_idle(
 
 @jit
 def _pull(
-    x: tensor, at: tensor, run: tensor, strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor
-) -> tensor:
-    there = at < size
+    x: tensor, at: tensor, mask: tensor, run: tensor,
+    strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor, WHOLE: constexpr,
+) -> tensor:  # fmt: skip
+    # A bound that cuts anywhere would have numbers fetched one by one.
+    there = mask if WHOLE else at < size
     w = tl.load(weight + run * size + at, mask=there, other=0.0)
     t = tl.load(target + run * stride + at, mask=there, other=0.0)
     return w * ((x - t) * tl.load(strength + run))
@@ -194,13 +196,13 @@ def forced(
     g: tensor, x: tensor, at: tensor, mask: tensor, run: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
-    rates: tensor, groups: tensor, G: tensor, PULLS: constexpr, DECAY: constexpr,
+    rates: tensor, groups: tensor, G: tensor, PULLS: constexpr, DECAY: constexpr, WHOLE: constexpr = False,
 ) -> tensor:  # fmt: skip
-    """The gradient with the forces of penalties on the weights x."""
+    """The gradient with the forces of penalties on the weights x. `WHOLE`: pulls act on all of them."""
     if PULLS >= 1:
-        g += _pull(x, at, run, s1, w1, t1, n1, d1)
+        g += _pull(x, at, mask, run, s1, w1, t1, n1, d1, WHOLE)
     if PULLS >= 2:
-        g += _pull(x, at, run, s2, w2, t2, n2, d2)
+        g += _pull(x, at, mask, run, s2, w2, t2, n2, d2, WHOLE)
     if DECAY:
         group = tl.load(groups + at, mask=mask, other=-1)
         g += tl.load(rates + run * G + group, mask=group >= 0, other=0.0) * x
