@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kenyon.nets import fused
 from kenyon.nets.dropout import DropoutSite, padded
+from kenyon.nets.dropping import dropped
 from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, numbers_of_windows
 from kenyon.nets.layout import factors_of, place_of
 from kenyon.nets.maps import Maps
@@ -60,9 +61,7 @@ class Stacked(Sequential):
                 else:
                     x = dense_layer(x, w, bias, place_of(params, f"{name}.weight"))
             elif step.site is not None:
-                if piece is not None:
-                    keep = (piece >= step.site.threshold)[:, : K * x.shape[-1]]
-                    x = x * keep.unflatten(1, (K, x.shape[-1])).transpose(0, 1) * step.site.scale
+                x = x if piece is None else dropped(x, piece, step.site)
             else:
                 x = layer(x)
         assert isinstance(x, Tensor)  # features are vectors
