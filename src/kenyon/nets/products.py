@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.factors import Factors
@@ -73,6 +74,8 @@ class _FactoredLayer(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor, factors: Factors) -> Tensor:
         ctx.factors = factors
         ctx.save_for_backward(x)
+        if len(x) == 1:  # a batched product would begin with a copy of the biases for every sample
+            return F.linear(x[0], factors.weight[0], bias[0].to(x.dtype)).unsqueeze(0)
         return _outputs(x, factors.weight, bias, len(x))
 
     @staticmethod

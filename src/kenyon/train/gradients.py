@@ -21,6 +21,8 @@ from kenyon.train.fleet import Batch, Loader
 # (run, its named weights, outputs, batch) -> scalar loss; or for all: (slice, rows (R, P), outputs, batch) -> (R,)
 RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
 
+SMALL = 2**16  # numbers of a tensor: what one program of a copy of many takes
+
 
 class Shown(Protocol):
     """A batch as the network sees it."""
@@ -125,7 +127,7 @@ def data_gradients(
         found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
         pairs = [(places[name], gradient) for name, gradient in zip(wanted, found, strict=True)]
         elsewhere = [(place, gradient) for place, gradient in pairs if place.data_ptr() != gradient.data_ptr()]
-        torch._foreach_copy_([place for place, _ in elsewhere], [gradient for _, gradient in elsewhere])
+        _copied(elsewhere)
         value[run].copy_(result.detach())
         if seen is not None and isinstance(run, int):
             seen(run, outputs)
@@ -135,6 +137,14 @@ def data_gradients(
     else:
         lanes.each(runs, all_runs if net.together else one_run)
     return result_of_all
+
+
+def _copied(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
+    """Copy each second into its first: all small ones at once, which for a large one takes longer than a copy."""
+    for place, found in (pair for pair in pairs if pair[1].numel() > SMALL):
+        place.copy_(found)
+    small = [pair for pair in pairs if pair[1].numel() <= SMALL]
+    torch._foreach_copy_([place for place, _ in small], [found for _, found in small])
 
 
 def stacked_gradients(
