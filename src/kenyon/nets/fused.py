@@ -46,7 +46,7 @@ def available(x: Tensor) -> bool:
 
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
-    """relu(x + bias), written over x: nobody else may need x, as behind a convolution without a bias."""
+    """relu(x + bias), the bias rounded to the type of x, written over x: nobody else may need x, as behind a convolution without a bias."""
     return _Relu.apply(x, bias)  # type: ignore[no-untyped-call]
 
 
@@ -153,7 +153,7 @@ def _relu_forward(x: tensor, bias: tensor, pixels: tensor, C: constexpr, R: cons
     r = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * W + tl.arange(0, W)
     mask, at = (r < pixels)[:, None] & (c < C)[None, :], x + r[:, None] * C + c[None, :]
-    b = tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)
+    b = tl.load(bias + c, mask=c < C, other=0.0).to(x.dtype.element_ty).to(tl.float32)
     v = tl.load(at, mask=mask).to(tl.float32) + b[None, :]
     tl.store(at, tl.where(v <= 0, 0.0, v).to(x.dtype.element_ty), mask=mask)  # NaN stays NaN
 
@@ -193,7 +193,7 @@ def _pool_forward(
     r = tl.program_id(0) * R + tl.arange(0, R)  # pixels of y; HALF is its width
     c = tl.program_id(1) * W + tl.arange(0, W)
     mask, to = (r < pixels)[:, None] & (c < C)[None, :], r[:, None] * C + c[None, :]
-    b = tl.load(bias + c, mask=c < C, other=0.0).to(tl.float32)[None, :]
+    b = tl.load(bias + c, mask=c < C, other=0.0).to(x.dtype.element_ty).to(tl.float32)[None, :]
     window = x + (2 * r + (r // HALF) * (2 * HALF))[:, None] * C + c[None, :]
     best = _biased(window, b, mask)
     right = _biased(window + C, b, mask)

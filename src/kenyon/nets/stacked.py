@@ -153,8 +153,8 @@ def _dropped(maps: Maps, site: DropoutSite, piece: Tensor | None) -> Maps:
 
 def _padded_bias(bias: Tensor, x: Tensor) -> Tensor:
     """(K, O) for all channels of x."""
-    flat = bias.to(x.dtype).reshape(-1)
-    return F.pad(flat, (0, x.shape[1] - len(flat)))
+    flat, channels = bias.reshape(-1), x.shape[1]
+    return flat if len(flat) == channels else F.pad(flat, (0, channels - len(flat)))
 
 
 def _shared_kernel(w: Tensor, inputs: int) -> Tensor:
