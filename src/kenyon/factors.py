@@ -26,7 +26,7 @@ except ImportError:
     triton = None
 
 # Of a tile: outputs, inputs, and samples at a time.
-TALL, WIDE, DEEP, WARPS = 32, 64, 64, 8
+TALL, WIDE, DEEP, WARPS = 32, 64, 64, 4
 MOST = 4  # numbers that a thread fetches at once, where all rows begin at a multiple of as many
 
 
@@ -118,12 +118,6 @@ def _sgd_of_factors(
     if PULLS >= 2:
         w2 += _begin(run * n2, start, ALIGN)
         t2 += _begin(run * d2, start, ALIGN)
-    # All that comes from far away is on its way before the product begins, which waits for other programs' numbers.
-    w, v = tl.load(theta + at, mask=mask), tl.load(velocity + at, mask=mask)
-    force = forced(
-        tl.zeros([TALL, WIDE], tl.float32), w, at, mask, 0, s1 + run, w1, t1, n1 - start, d1,
-        s2 + run, w2, t2, n2 - start, d2, rates + run * G, groups + start, G, PULLS, DECAY, WHOLE,
-    )  # fmt: skip
     g = tl.zeros([TALL, WIDE], tl.float32)
     for first in tl.static_range(0, B, DEEP):
         b = first + tl.arange(0, DEEP)
@@ -131,7 +125,12 @@ def _sgd_of_factors(
         out = tl.load(dy + sample * O + o[None, :], mask=(b < B)[:, None] & (o < O)[None, :], other=0.0)
         into = tl.load(x + sample * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
         g = tl.dot(tl.trans(out), into, g)
-    g += force
+    w = tl.load(theta + at, mask=mask)
+    g = forced(
+        g, w, at, mask, 0, s1 + run, w1, t1, n1 - start, d1, s2 + run, w2, t2, n2 - start, d2,
+        rates + run * G, groups + start, G, PULLS, DECAY, WHOLE,
+    )  # fmt: skip
+    v = tl.load(velocity + at, mask=mask)
     move = tl.load(moves + run)
     v += (g + momentum * v - v) * move
     w -= v * (tl.load(rate + run) * move)

@@ -46,7 +46,9 @@ def available(x: Tensor) -> bool:
 
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
-    """relu(x + bias), the bias rounded to the type of x, written over x: nobody else may need x, as behind a convolution without a bias."""
+    """relu(x + bias), the bias rounded to the type of x, written over x: nobody else may need x, as behind a
+    convolution without a bias.
+    """
     return _Relu.apply(x, bias)  # type: ignore[no-untyped-call]
 
 
