@@ -45,6 +45,7 @@ FIGURES = (
     Drawn("table5"),
     Drawn("s1", benchmarks=TWO),
     *(Drawn(name, seeds=1) for name in ("s2", "s3")),
+    Drawn("s4", benchmarks=TWO),
     Drawn("s6"),
     Drawn("s7", benchmarks=TWO),
 )

@@ -162,3 +162,29 @@ def test_a_damaged_analysis_is_named(tmp_path: Path, text: str, told: str) -> No
     with pytest.raises(ResultsError, match=told) as caught:
         write_report(folder, tmp_path / "r.html")
     assert "analysis/bad.json" in str(caught.value)
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 9])
+def test_names_of_many_lines_stand_beside_the_chart(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    from kenyon.report import plots
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, *_: drawn.append(figure))
+    data = [{"name": f"a method with a long name {i}", "x": [0, 1, 2], "y": [i, i + 1, i]} for i in range(count)]
+    view = checked({"kind": "lines", "title": "L", "x": "a", "y": "b", "data": data})
+    plots.draw_views([view, view], tmp_path / "drawn.png", columns=2)
+    [figure] = drawn
+    figure.draw_without_rendering()
+    for part in figure.subfigs:
+        [axes] = part.axes
+        legend = axes.get_legend()
+        assert legend is not None
+        names = legend.get_window_extent()
+        assert (names.x0 >= axes.get_window_extent().x1) == (count > plots.MANY)
+        assert (
+            names.x1 <= part.bbox.x1 + 1 and axes.get_window_extent().width > 200
+        )  # nothing is cut off, or squeezed

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PLAIN = ("#3b75af", "#c53a32", "#519e3e", "#e8a33d", "#8d69b8", "#84584e", "#4fa3a5", "#8c8c8c")
 IN_FIGURES = {"scl": "ewc", "mcl": "mcl-ewc", "caf": "caf-ewc", "jt": "joint", "icl": "icl-ewc"}
 FEW = 25  # points of a line that are marked one by one
+MANY = 5  # lines whose names have room among them; those of more stand beside the chart
 LABELLED = 150  # cells of a heat map that still say their number
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -73,7 +74,14 @@ def _size(view: View) -> tuple[float, float]:
         return max(4.0, 1.5 * len(view["columns"])), 1.0 + 0.28 * len(data)
     if kind == "bars":
         return max(3.8, 1.6 + 0.55 * len(data)), 3.6
+    if kind == "lines" and len(named := _named(view)) > MANY:
+        return 5.2 + 0.065 * max(map(len, named)), 3.6
     return 4.8, 3.6
+
+
+def _named(view: View) -> list[str]:
+    """The lines that a legend explains."""
+    return [one["name"] for one in view["data"] if not one.get("thin")]
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
@@ -115,8 +123,8 @@ def _axes(figure: Figure, view: View) -> Axes:
 def _lines(figure: Figure, view: View) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes, shown = _axes(figure, view), [one for one in view["data"] if not one.get("thin")]
-    colours = colours_of([one["name"] for one in shown])
+    axes, named = _axes(figure, view), _named(view)
+    colours = colours_of(named)
     for one in view["data"]:
         x, y = _floats(one["x"]), _floats(one["y"])
         if one.get("thin"):
@@ -130,7 +138,9 @@ def _lines(figure: Figure, view: View) -> None:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
     if all(float(v).is_integer() for one in view["data"] for v in one["x"]):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(shown) > 1:
+    if len(named) > MANY:
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    elif len(named) > 1:
         axes.margins(y=0.15)  # room for the legend, which does not see bands
         axes.legend(frameon=False, fontsize=8)
 

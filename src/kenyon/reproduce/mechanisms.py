@@ -93,4 +93,4 @@ def s4(found: Found, place: Place) -> Figure:
         for name, plain in (("JT + Reg (AF-1)", "JT"), ("JT + Reg (CAF), five learners", "JT, five learners")):
             said = f"{benchmark}: with all tasks at once, {plain} is better than {name} (the paper: as good)"
             claims += claim(said, hads[plain].result, hads[name].result)
-    return Figure("Accuracy of every task", compared(found, place, "pertask"), 2, accuracies(found), claims)
+    return Figure("Accuracy of every task", compared(found, place, "pertask"), 1, accuracies(found), claims)
