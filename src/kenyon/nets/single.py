@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.nets.deepened import Deepened
 from kenyon.nets.dropout import padded
 
 
@@ -20,35 +21,43 @@ def convolution(layer: nn.Conv2d, x: Tensor, weight: Tensor, place: Tensor | Non
 
     `place`: memory for the gradient of the weights, which may be written there.
     """
-    return _Convolution.apply(x, weight, layer, place)  # type: ignore[no-untyped-call]
+    deepened = Deepened.of(layer)
+    if deepened is not None:
+        x = deepened.images(x)
+    return _Convolution.apply(x, weight, layer, deepened, place)  # type: ignore[no-untyped-call]
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, place: Tensor | None) -> Tensor:
-        kernel = _laid_out(weight[0], padded(weight.shape[1]), x)
-        ctx.layer, ctx.place, ctx.of = layer, place, (weight.shape, weight.dtype)
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, layer: nn.Conv2d, deepened: Deepened | None, place: Tensor | None
+    ) -> Tensor:
+        """x as the convolution is done."""
+        O, I = weight.shape[1:3]  # noqa: E741
+        sides = weight.shape[3:] if deepened is None else deepened.deep
+        kernel = x.new_empty(padded(O), *sides, x.shape[1])
+        if deepened is not None:
+            kernel[O:].zero_()
+            kernel[:O].unflatten(3, deepened.pixel).copy_(deepened.weights(weight[0]))
+        else:
+            if (padded(O), x.shape[1]) != (O, I):
+                kernel.zero_()
+            kernel[:O, ..., :I].copy_(weight[0].movedim(1, -1))
+        kernel = kernel.permute(0, 3, 1, 2)  # in channels_last memory
+        ctx.deepened, ctx.place, ctx.of = deepened, place, (weight.shape, weight.dtype)
+        ctx.steps = (layer.stride, layer.padding, layer.dilation) if deepened is None else (1, 0, 1)
         ctx.save_for_backward(x, kernel)
-        return F.conv2d(x, kernel, None, layer.stride, layer.padding, layer.dilation)
+        return F.conv2d(x, kernel, None, *ctx.steps)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor, None, None]:
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor, None, None, None]:
         x, kernel = ctx.saved_tensors
-        layer, (shape, dtype) = ctx.layer, ctx.of
-        numbers = (layer.stride, layer.padding, layer.dilation, False, [0, 0], 1)
+        (shape, dtype), deepened = ctx.of, ctx.deepened
+        pairs = ([step, step] if isinstance(step, int) else step for step in ctx.steps)
         wanted = [ctx.needs_input_grad[0], True, False]
-        dx, dw, _ = torch.ops.aten.convolution_backward(dy, x, kernel, None, *numbers, wanted)
+        dx, dw, _ = torch.ops.aten.convolution_backward(dy, x, kernel, None, *pairs, False, [0, 0], 1, wanted)
+        dw = dw[: shape[1], : shape[2]] if deepened is None else deepened.flat(dw[: shape[1]])
         found = dw.new_empty(shape, dtype=dtype) if ctx.place is None else ctx.place
-        found.copy_(dw[: shape[1], : shape[2]])
-        return dx, found, None, None
-
-
-def _laid_out(weight: Tensor, outputs: int, x: Tensor) -> Tensor:
-    """(O, I, h, w) -> (outputs, inputs of x, h, w) in the type of x, channels_last, with zeros for what is more."""
-    (O, I), shape = weight.shape[:2], (outputs, x.shape[1], *weight.shape[2:])  # noqa: E741
-    kernel = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
-    if shape[:2] != (O, I):
-        kernel.zero_()
-    kernel[:O, :I].copy_(weight)
-    return kernel
+        found.copy_(dw)
+        return dx, found, None, None, None

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.nets import fused
+from kenyon.nets.deepened import Deepened
 from kenyon.nets.dropout import DropoutSite, padded
 from kenyon.nets.dropping import dropped
 from kenyon.nets.groups import Groups, convolution_of_groups, dense_of_groups, numbers_of_windows
@@ -95,6 +96,9 @@ class Stacked(Sequential):
             kernel = build(weight.to(data.dtype), data.shape[1])
             if isinstance(params, Groups):
                 data = convolution_of_groups(data, kernel, layer, params, step.name)
+            elif (deepened := Deepened.of(layer)) is not None and not isinstance(x, Maps):
+                kernel = deepened.weights(kernel).flatten(3).permute(0, 3, 1, 2)
+                data = F.conv2d(deepened.images(data), kernel)
             else:
                 data = F.conv2d(data, kernel, None, layer.stride, layer.padding, layer.dilation)
             maps = Maps(data, K, layer.out_channels)
