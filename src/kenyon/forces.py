@@ -17,6 +17,10 @@ class Pull:
     weight: Tensor  # (R, Pp)
     target: Tensor  # (R, Pp)
 
+    def within(self, part: slice) -> Pull:
+        """On these columns alone."""
+        return Pull(self.strength, self.weight[:, part], self.target[:, part])
+
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
         size = self.weight.shape[1]
         change = (theta[:, :size] - self.target).mul_(self.strength.unsqueeze(1))
@@ -30,12 +34,27 @@ class Decay:
     rates: Tensor  # (R, G)
     groups: Tensor  # (P,) of any integers: which rate each number has; -1: none
 
+    def within(self, part: slice) -> Decay:
+        return Decay(self.rates, self.groups[part])
+
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
         rates = self.rates.index_select(1, self.groups.clamp(min=0).int()).masked_fill_(self.groups < 0, 0.0)
         gradient.addcmul_(rates, theta)
 
 
 Force = Pull | Decay
+
+
+PIECE = 2**19  # numbers of all rows: as many as a CPU's cache holds, with what moves them
+
+
+def pieces(rows: Tensor) -> list[slice]:
+    """The columns of rows (R, P), one part after another: on a CPU so few that what is done to them one operation
+    after another finds them in its cache, and memory is passed over once; elsewhere all of them.
+    """
+    R, P = rows.shape
+    each = max(1, PIECE // R) if rows.device.type == "cpu" else max(1, P)
+    return [slice(first, min(first + each, P)) for first in range(0, P, each)]
 
 
 class Sorted(NamedTuple):

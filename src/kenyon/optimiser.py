@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kenyon import passes
 from kenyon.factors import Factors
-from kenyon.forces import Force, Sorted, sorted_forces
+from kenyon.forces import Force, Sorted, pieces, sorted_forces
 from kenyon.passes import Idle
 
 
@@ -28,6 +28,7 @@ class Optimiser(ABC):
     """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
 
     multiplies = False  # whether that pass makes gradients of `factors`
+    steps: Tensor | None = None  # (R, 1) how many each run has made, where that matters
 
     @property
     def follows(self) -> float:
@@ -65,6 +66,8 @@ class Optimiser(ABC):
         has its gradient from them, and its buffer holds it only with `keep`.
         """
         ordered = sorted_forces(forces)
+        if self.steps is not None:
+            self.steps.add_(moves.unsqueeze(1))
         in_one_pass = passes.available(theta) and ordered.fit
         written = factors if keep or not (in_one_pass and self.multiplies) else ()
         for part in written:
@@ -73,9 +76,11 @@ class Optimiser(ABC):
             besides = Besides(ordered, keep, idle if ordered.decay is None else None, () if written else factors)
             self._in_one_pass(theta, gradient, rate, moves, besides)
         else:
-            for force in forces:
-                force.add_to(gradient, theta)
-            self._plainly(theta, gradient, rate, moves)
+            for columns in pieces(theta):
+                weights, slope = theta[:, columns], gradient[:, columns]
+                for force in forces:
+                    force.within(columns).add_to(slope, weights)
+                self._plainly(columns, weights, slope, rate, moves)
         for part in written:
             part.read(theta)
 
@@ -85,4 +90,5 @@ class Optimiser(ABC):
     ) -> None: ...
 
     @abstractmethod
-    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None: ...
+    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        """These columns of the rows, whose forces the gradient has already."""

@@ -14,6 +14,8 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 class Adam(Optimiser):
     """PyTorch's Adam without weight decay, for R independent rows of parameters."""
 
+    steps: Tensor
+
     def __init__(self, shape: torch.Size, device: torch.device, epsilon: float = EPSILON) -> None:
         self.epsilon = epsilon
         self.first = torch.zeros(shape, device=device)  # (R, P) running mean of the gradient
@@ -24,17 +26,15 @@ class Adam(Optimiser):
         return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
     def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
-        self.steps.add_(moves.unsqueeze(1))
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
         forces, keep, idle, _ = besides
         passes.adam(*buffers, (BETA1, BETA2), self.epsilon, forces.pulls, forces.decay, keep=keep, idle=idle)
 
-    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        moves = moves.unsqueeze(1)
-        self.steps.add_(moves)
-        self.first.lerp_(gradient, (1 - BETA1) * moves)
-        self.second.lerp_(gradient.square(), (1 - BETA2) * moves)
+    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        first, second, moves = self.first[:, part], self.second[:, part], moves.unsqueeze(1)
+        first.lerp_(gradient, (1 - BETA1) * moves)
+        second.lerp_(gradient.square(), (1 - BETA2) * moves)
         steps = self.steps.clamp(min=1)
         size = rate.unsqueeze(1) * moves / (1 - BETA1**steps)
-        spread = self.second.sqrt().div_((1 - BETA2**steps).sqrt()).add_(self.epsilon)
-        theta.sub_((self.first / spread).mul_(size))
+        spread = second.sqrt().div_((1 - BETA2**steps).sqrt()).add_(self.epsilon)
+        theta.sub_((first / spread).mul_(size))

@@ -33,7 +33,8 @@ class Sgd(Optimiser):
         for part in besides.factors:
             factors.sgd(part, theta, self.velocity, *moving, forces)
 
-    def _plainly(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        moved = torch.addcmul(gradient, self.velocity, torch.tensor(self.momentum, device=theta.device))
-        self.velocity.lerp_(moved, moves.unsqueeze(1))
-        theta.sub_(self.velocity * (rate * moves).unsqueeze(1))
+    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        velocity = self.velocity[:, part]
+        moved = torch.addcmul(gradient, velocity, torch.tensor(self.momentum, device=theta.device))
+        velocity.lerp_(moved, moves.unsqueeze(1))
+        theta.sub_(velocity * (rate * moves).unsqueeze(1))
