@@ -7,7 +7,7 @@ shows them. A fleet stands at its second task. --plain-crops cuts random windows
 --together computes wide learners of one run together, not as runs of their own; --whole-maps has kernels compute
 columns that do not count, and Omniglot's second layer without products of four warps; --batch-by-batch measures
 importances of large networks from one small batch at a time; --whole-gradients writes gradients of large dense layers
-down, where the optimiser reads them.
+down, where the optimiser reads them; --shallow leaves convolutions of images at every s-th pixel as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kenyon.bench.synthetic import synthetic
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import configure
 from kenyon.importance import GradientImportance
-from kenyon.nets import tiled
+from kenyon.nets import deepened, tiled
 from kenyon.nets.cuda import choices
 from kenyon.streams import cub
 from kenyon.streams.pool import Ragged
@@ -121,6 +121,7 @@ def main() -> None:
     parser.add_argument("--whole-maps", action="store_true")
     parser.add_argument("--batch-by-batch", action="store_true")
     parser.add_argument("--whole-gradients", action="store_true")
+    parser.add_argument("--shallow", action="store_true")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
@@ -134,7 +135,9 @@ def main() -> None:
         measuring.GROUPED = 1
     if args.whole_gradients:
         factoring.LARGE = sys.maxsize
-    names = ("plain_crops", "together", "whole_maps", "batch_by_batch", "whole_gradients")
+    if args.shallow:
+        deepened.FEW = 0
+    names = ("plain_crops", "together", "whole_maps", "batch_by_batch", "whole_gradients", "shallow")
     changed = {name: getattr(args, name) for name in names}
     sources: dict[str, Source] = {}
     rows = []
