@@ -13,13 +13,15 @@ from kenyon.train.state import load_state, save_state
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import assert_same, method
 
+FORMS = [*((name, {}) for name in METHODS), ("ewc-af2", {"af2_first": "waits"})]
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_saved_training_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(("name", "form"), FORMS, ids=[" ".join((name, *form)) for name, form in FORMS])
+def test_a_saved_training_goes_on_as_if_nothing_had_happened(name: str, form: dict[str, str], tmp_path: Path) -> None:
     """At every moment a watcher is asked: after each epoch, and after each task."""
     training = Training(epochs=4, batch=32, rate=0.02, patience=2)
     streams = [hand_stream(sizes, seed=s, held_out=12, noise=1000) for s, sizes in enumerate(([40, 30], [50, 20]))]
-    whole = make_trainer(method(name), streams, training)
+    whole = make_trainer(method(name, **form), streams, training)
     moments: list[tuple[int, int]] = []
     waiting: list[bool] = []
 
@@ -32,7 +34,7 @@ def test_a_saved_training_goes_on_as_if_nothing_had_happened(name: str, tmp_path
     some = slice(1, None, 3) if len(moments) > 5 else slice(1, None, 2)
     assert any(waiting[some]) or name.startswith("joint")  # at some moment below, the rate is about to drop
     for moment in moments[some]:
-        begun = make_trainer(method(name), streams, training)
+        begun = make_trainer(method(name, **form), streams, training)
         path = tmp_path / f"{moment[0]}-{moment[1]}.safetensors"
 
         def stop(t: Trainer, moment: tuple[int, int] = moment) -> bool:
@@ -44,7 +46,7 @@ def test_a_saved_training_goes_on_as_if_nothing_had_happened(name: str, tmp_path
         else:
             begun.run(stop)
         save_state(path, begun.tensors(), begun.position, "me")
-        continued = make_trainer(method(name), streams, training)
+        continued = make_trainer(method(name, **form), streams, training)
         continued.theta.zero_()  # nothing of its own may matter
         continued.position = load_state(path, continued.tensors(), "me")
         continued.run()

@@ -40,6 +40,7 @@ Omega = Literal["published", "large", "core50"]
 Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
 Decay = Literal["adaptive", "learner", "uniform"]
+First = Literal["learned", "waits"]
 
 
 def fisher_named(variant: Fisher, accumulate: Merge | None = None) -> GradientImportance:
@@ -56,9 +57,11 @@ def mas_named(variant: Omega, accumulate: Accumulate) -> GradientImportance:
     return makers[variant](accumulate)
 
 
-def _expanded(variant: Fisher | Omega) -> ExpandedNetwork:
+def _expanded(variant: Fisher | Omega, first: First) -> ExpandedNetwork:
     """Measured by the Fisher information of the same scale, also where MAS protects."""
-    return ExpandedNetwork(fisher_named("published" if variant == "exact" else variant))
+    if first not in get_args(First):
+        raise ConfigError(f"af2_first must be {' or '.join(get_args(First))}, not '{first}'.")
+    return ExpandedNetwork(fisher_named("published" if variant == "exact" else variant), first == "waits")
 
 
 def adaptive(option: str, value: Adapt) -> bool:
@@ -173,10 +176,11 @@ def ewc_af2(
     fisher: Fisher = "published",
     accumulate: Accumulate | None = None,
     af2_validated: bool = True,
+    af2_first: First = "learned",
 ) -> Method:
     """EWC with active forgetting AF-2 (AFEC): decay towards an expanded network."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
-    return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher),))
+    return Method(fisher_named(fisher, accumulate), penalties, (_expanded(fisher, af2_first),))
 
 
 @method
@@ -200,10 +204,11 @@ def mas_af2(
     accumulate: Accumulate = "sum",
     omega: Omega = "published",
     af2_validated: bool = True,
+    af2_first: First = "learned",
 ) -> Method:
     """MAS with active forgetting AF-2."""
     penalties = (StabilityProtection(lambda_sp), ActiveForgetting2(lambda_af, af2_validated))
-    return Method(mas_named(omega, accumulate), penalties, (_expanded(omega),))
+    return Method(mas_named(omega, accumulate), penalties, (_expanded(omega, af2_first),))
 
 
 @method
