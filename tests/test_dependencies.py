@@ -60,7 +60,7 @@ ALLOWED = {
     "random": {"hashing"},
     "passes": {"kernels", "steady"},
     "factors": {"kernels", "passes", "forces"},
-    "forces": set(),
+    "forces": {"threads"},
     "losses": {"kernels", "steady"},
     "optimiser": {"passes", "factors", "forces", "steady"},
     "threads": set(),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kenyon import passes
 from kenyon.factors import Factors
-from kenyon.forces import Force, Sorted, pieces, sorted_forces
+from kenyon.forces import Force, Sorted, piece_by_piece, sorted_forces
 from kenyon.passes import Idle
 
 
@@ -76,11 +76,14 @@ class Optimiser(ABC):
             besides = Besides(ordered, keep, idle if ordered.decay is None else None, () if written else factors)
             self._in_one_pass(theta, gradient, rate, moves, besides)
         else:
-            for columns in pieces(theta):
-                weights, slope = theta[:, columns], gradient[:, columns]
+
+            def move(part: slice) -> None:
+                weights, slope = theta[:, part], gradient[:, part]
                 for force in forces:
-                    force.within(columns).add_to(slope, weights)
-                self._plainly(columns, weights, slope, rate, moves)
+                    force.within(part).add_to(slope, weights)
+                self._plainly(part, weights, slope, rate, moves)
+
+            piece_by_piece(theta, move)
         for part in written:
             part.read(theta)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Force, pieces, sorted_forces
+from kenyon.forces import Force, piece_by_piece, sorted_forces
 from kenyon.importance import GradientImportance
 from kenyon.nets import Net, Outputs
 from kenyon.nets.groups import Sums
@@ -213,8 +213,11 @@ def add_importance(
         rows, factor, square = (estimate, gradient, theta), importance.numerator, importance.square
         passes.add_importance(*rows, share, ordered.pulls, ordered.decay, factor=factor, square=square)
         return
-    for part in pieces(estimate):
+
+    def add(part: slice) -> None:
         slope = gradient[:, part]
         for force in forces:
             force.within(part).add_to(slope, theta[:, part])
         estimate[:, part].addcmul_(importance.reduce(slope), share.unsqueeze(1))
+
+    piece_by_piece(estimate, add)
