@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from large_steps import SOURCES
 
-from kenyon import forces
+from kenyon import pieces
 from kenyon.bench.subject import Subject
 from kenyon.experiments.config import configure
 from kenyon.train import choose_device
 from kenyon.train.device import on_device
 
-WAYS = {"pieces": forces.PIECE, "whole": sys.maxsize}
+WAYS = {"pieces": pieces.PIECE, "whole": sys.maxsize}
 TURNS, STEPS = 4, 4
 
 
@@ -41,7 +41,8 @@ def measured(what: str) -> dict[str, Any]:
         trainer.engine.loader.step.zero_()
         trainer._step()
         for _ in range(TURNS):
-            for way, forces.PIECE in WAYS.items():
+            for way, numbers in WAYS.items():
+                pieces.PIECE = numbers
                 began = time.perf_counter()
                 for _ in range(STEPS):
                     trainer._step()

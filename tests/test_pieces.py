@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kenyon import forces
+from kenyon import pieces
 from kenyon.forces import Decay, Force, Pull
 from kenyon.importance import GradientImportance, fisher_published, mas
 from kenyon.optimiser import Optimiser
@@ -40,8 +40,8 @@ def pushing(kinds: str) -> list[Force]:
 @given(R=st.integers(1, 5), P=st.integers(0, 50), most=st.integers(1, 60))
 def test_pieces_are_all_columns_in_their_order(R: int, P: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forces, "PIECE", most)
-        parts = forces.pieces(torch.empty(R, P))
+        patch.setattr(pieces, "PIECE", most)
+        parts = pieces.pieces(torch.empty(R, P))
     assert [column for part in parts for column in range(P)[part]] == list(range(P))
     assert all(0 < R * (part.stop - part.start) <= max(most, R) for part in parts)
 
@@ -61,7 +61,7 @@ def test_steps_are_the_same_to_the_last_bit(kind: type[Optimiser], kinds: str, m
 
     with pytest.MonkeyPatch.context() as patch:
         whole = moved()
-        patch.setattr(forces, "PIECE", most)
+        patch.setattr(pieces, "PIECE", most)
         assert all(map(torch.equal, moved(), whole))
 
 
@@ -76,5 +76,5 @@ def test_importances_are_the_same_to_the_last_bit(
         return estimate
 
     whole = added()
-    monkeypatch.setattr(forces, "PIECE", 70)
+    monkeypatch.setattr(pieces, "PIECE", 70)
     assert torch.equal(added(), whole)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from kenyon import passes
 from kenyon.factors import Factors
-from kenyon.forces import Force, Sorted, piece_by_piece, sorted_forces
+from kenyon.forces import Force, Sorted, sorted_forces
 from kenyon.passes import Idle
+from kenyon.pieces import piece_by_piece
 
 
 class Besides(NamedTuple):

@@ -18,7 +18,8 @@ class ExpandedNetwork:
     which its Fisher information is measured. It starts from the same first weights and goes on from task to task.
 
     waits: whether it begins to learn the first task only when the learning rate falls for the first time. So it is in
-    the authors' code, where the optimiser that it has until then moves another network.
+    the authors' code, where the optimiser that it has until then moves another network. Where the rate falls by the
+    calendar and not by the validation loss, it does not learn the first task at all.
     """
 
     importance: GradientImportance = field(default_factory=fisher_published)

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from kenyon import passes
-from kenyon.forces import Force, piece_by_piece, sorted_forces
+from kenyon.forces import Force, sorted_forces
 from kenyon.importance import GradientImportance
 from kenyon.nets import Net, Outputs
 from kenyon.nets.groups import Sums
 from kenyon.nets.layout import Rows
 from kenyon.nets.stacked import Stacked
+from kenyon.pieces import piece_by_piece
 from kenyon.random import Purpose
 from kenyon.steady import USUAL_RUNS, is_steady, of_each_run
 from kenyon.train.device import Lanes, Runs
