@@ -23,6 +23,7 @@ from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
 from kenyon.nets.heads import FirstHeads, Heads, Outputs
 from kenyon.nets.layout import InUse, Layout, Rows
+from kenyon.nets.looped import Looped
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
 from kenyon.nets.statistics import Statistics
@@ -298,7 +299,7 @@ class Net:
         if isinstance(row, Tensor) and self.dtype != dtype:
             views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
-        if not isinstance(self.execute, Stacked):  # which converts a weight where it is used
+        if not isinstance(self.execute, (Looped, Stacked)):  # which convert a weight where it is used
             params = {name: views[name].to(self.dtype) for name in self.backbone_names}
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
