@@ -104,6 +104,16 @@ def test_published_values_stand_beside_the_whole_protocol_only() -> None:
     assert "of-a-file" in told(*results_tables({"ewc": own}))
 
 
+def test_the_overview_says_how_many_runs_stayed_finite() -> None:
+    whole = made("ewc", seeds=2)
+    fallen = [replace(run, accuracy=[], diverged=[1, 0]) for run in whole.runs]
+    half, none = made("finetune", seeds=2), replace(whole, runs=fallen)
+    half = replace(half, runs=[fallen[0], half.runs[1]])
+    rows = overview_markdown({"digits": {"finetune": half, "ewc": none}}).splitlines()[2:]
+    assert rows[0].endswith("**, n 1 of 2 |") and rows[1] == "| `ewc` | -, n 0 of 2 |"
+    assert "**" not in overview_markdown({"digits": {"ewc": none}})  # nothing is best of what has no numbers
+
+
 @pytest.mark.parametrize(
     ("setting", "value", "stands"),
     [("lambda_sp", 1.0, False), ("rate", 0.1, False), ("width", 2, False), ("precision", "float32", True)],

@@ -38,7 +38,7 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
     cells: dict[str, dict[str, Result]] = {}
     for benchmark in benchmarks:
         for label, r in results[benchmark].items():
-            if r.method != "random-init" and r.aac is not None:
+            if r.method != "random-init":
                 cells.setdefault(label, {})[benchmark] = r
     best = {b: max((_mean(row[b]) for row in cells.values() if b in row), default=0.0) for b in benchmarks}
 
@@ -47,8 +47,8 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
             return ""
         r = row[benchmark]
         published = published_for(r)
-        number = f"**{pm(r.aac)}**" if _mean(r) == best[benchmark] else pm(r.aac)
-        runs = "" if len(r.complete_runs) == USUAL else f", n {len(r.complete_runs)}"
+        number = f"**{pm(r.aac)}**" if 0 < _mean(r) == best[benchmark] else pm(r.aac)
+        runs = "" if len(r.complete_runs) == USUAL else f", n {run_count(r)}"
         return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
 
     lines = ["| | " + " | ".join(benchmarks) + " |", "|---" + "|---:" * len(benchmarks) + "|"]
