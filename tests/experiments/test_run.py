@@ -215,6 +215,7 @@ def test_results_from_before_a_setting_existed_are_known_again(tmp_path: Path) -
     first = kenyon.run("digits", methods="finetune", seeds=1, out=tmp_path, fwt=False, epochs=1, tasks=1)
     path = tmp_path / "digits" / "finetune" / "result.json"
     stored = json.loads(path.read_text())
+    assert "bounded" not in stored["config"]["training"]  # the newest: results without it stay as they were
     for name in ("optimiser", "momentum", "schedule", "drop_epoch", "carry", "penalties_from"):
         del stored["config"]["training"][name]
     path.write_text(json.dumps(stored))
@@ -222,6 +223,8 @@ def test_results_from_before_a_setting_existed_are_known_again(tmp_path: Path) -
     assert again["finetune"].runs == first["finetune"].runs
     with pytest.raises(ResultsError, match=r"momentum was 0\.9, now 0\.5"):
         kenyon.run("digits", methods="finetune", out=tmp_path, fwt=False, epochs=1, tasks=1, momentum=0.5)
+    with pytest.raises(ResultsError, match="bounded"):
+        kenyon.run("digits", methods="finetune", out=tmp_path, fwt=False, epochs=1, tasks=1, bounded=True)
 
 
 # ---------------------------------------------------------------------- what is refused

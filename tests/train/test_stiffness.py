@@ -15,8 +15,9 @@ from kenyon.nets import Net
 from kenyon.penalties import StabilityProtection
 from kenyon.train import Trainer, Training
 from kenyon.train.adam import Adam
+from kenyon.train.loop import Watcher
 from kenyon.train.sgd import Sgd
-from kenyon.train.stiffness import stiffness, told_of_stiffness
+from kenyon.train.stiffness import bound, stiffness, told_of_stiffness
 from tests.references import hand_stream
 
 
@@ -50,7 +51,7 @@ def test_the_hardest_weight_of_a_row() -> None:
     assert stiffness([decay], 0) == stiffness([], 0) == 0
 
 
-def trained(strength: float, rate: float, optimiser: str) -> Trainer:
+def trained(strength: float, rate: float, optimiser: str, watch: Watcher | None = None, **regime: Any) -> Trainer:
     streams = [hand_stream([47, 20], seed=seed) for seed in range(2)]
     net = Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU()), (1, 8, 8), streams[0].class_counts)
     steps: dict[str, Any] = {
@@ -60,9 +61,9 @@ def trained(strength: float, rate: float, optimiser: str) -> Trainer:
         "drop_epoch": 90,
         "validation": 0.0,
     }
-    training = Training(epochs=20, batch=8, rate=rate, **steps)
+    training = Training(epochs=20, batch=8, rate=rate, **steps, **regime)
     trainer = Trainer(net, streams, Method(fisher_published(), (StabilityProtection(strength),)), training)
-    trainer.run()
+    trainer.run(watch)
     return trainer
 
 
@@ -79,3 +80,47 @@ def test_other_reasons_are_not_called_that() -> None:
     too_fast = trained(0.0, 1e30, "sgd")
     assert not too_fast.live and not too_fast.why_diverged(0)
     assert not trained(1e11, 1e30, "adam").why_diverged(0)
+
+
+def test_importance_is_lowered_to_what_steps_can_follow() -> None:
+    """By hand: half of 3.8 is 1.9, so that at a rate of 0.1 and strengths of 2 and 0.5 importances up to 9.5 and 38
+    are as they were.
+    """
+    importance = torch.tensor([[1.0, 9.4, 9.6, 1e9], [0.0, 9.6, 37.0, 39.0]])
+    other = Pull(torch.ones(2), torch.full((2, 4), 1e9), torch.zeros(2, 4))
+    own = Pull(torch.tensor([2.0, 0.5]), importance, torch.zeros(2, 4))
+    bound(importance, [other, own], rate=0.1, limit=3.8)
+    torch.testing.assert_close(importance, torch.tensor([[1.0, 9.4, 9.5, 9.5], [0.0, 9.6, 37.0, 38.0]]))
+    assert (other.weight == 1e9).all()  # another pull's
+    assert 0.1 * stiffness([own], 0) == pytest.approx(1.9) == 0.1 * stiffness([own], 1)
+
+
+def test_nothing_is_too_important_for_adam_or_without_strength() -> None:
+    importance = torch.tensor([[1e30], [2.0]])
+    pull = Pull(torch.tensor([1e6, 0.0]), importance, torch.zeros(2, 1))
+    bound(importance, [pull], 0.1, Adam(torch.Size((1, 1)), torch.device("cpu")).follows)
+    assert importance.tolist() == [[pytest.approx(1e30)], [2.0]]
+    bound(importance, [pull], 0.1, 3.8)
+    assert importance[1].item() == 2.0
+
+
+def test_bounded_protection_shakes_nothing_apart() -> None:
+    """The run above, whose hardest weights are held just so hard in the second task, ends with numbers."""
+    hardest = []
+
+    def watch(now: Trainer) -> bool:
+        if now.position.phase == 1 and now.position.epoch:
+            forces = now.objective.forces(now.gradient)
+            hardest.extend(0.01 * stiffness(forces, run) for run in range(2))
+        return False
+
+    held = trained(1e11, 0.01, "sgd", watch, bounded=True)
+    assert held.live == [0, 1] and torch.isfinite(held.theta).all()
+    assert len(hardest) == 2 * 20 and hardest == pytest.approx([1.9] * 40)
+
+
+def test_bounded_protection_is_as_it_was_where_steps_follow_anyway() -> None:
+    usual, bounded = (trained(1e3, 0.01, "sgd", bounded=value) for value in (False, True))
+    assert usual.live == bounded.live == [0, 1]
+    assert float(usual.importance.max()) > 0
+    assert all(map(torch.equal, usual.tensors().values(), bounded.tensors().values()))

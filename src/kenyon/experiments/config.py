@@ -98,7 +98,7 @@ class Config:
         return find_method(self.method)(self.hyper)
 
     def as_dict(self) -> dict[str, Any]:
-        body = asdict(self) | {"architecture": self.architecture.as_dict()}
+        body = asdict(self) | {"training": self.training.as_dict(), "architecture": self.architecture.as_dict()}
         return body if self.search else {name: part for name, part in body.items() if name != "search"}
 
     @classmethod
@@ -252,7 +252,7 @@ KINDS: dict[str, type] = {
         ("steps", "copies", "horizon", "minibatches", "evaluations", "episodes", "longest"), int
     ),  # games
     **dict.fromkeys(("importance_rollouts", "importance_steps"), int),
-    **dict.fromkeys(("gate", "carry"), bool),
+    **dict.fromkeys(("gate", "carry", "bounded"), bool),
     **dict.fromkeys(("optimiser", "schedule", "diversity", "precision", "first_heads", "anchors", "acting"), str),
 }
 _SAID = {str: "a word", bool: "True or False", int: "a whole number", float: "a number"}

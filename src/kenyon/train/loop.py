@@ -40,7 +40,7 @@ from kenyon.train.regime import Training
 from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
-from kenyon.train.stiffness import stiffness, told_of_stiffness
+from kenyon.train.stiffness import bound, stiffness, told_of_stiffness
 
 
 class Interrupted(Exception):
@@ -245,6 +245,9 @@ class Trainer:
         self.net.draw_learned(self.theta, self.fleet.seeds, self.tasks_before)
         for hook in self.hooks:
             hook.begin_task()
+        if self.training.bounded:
+            forces = self.objective.forces(self.gradient)  # which is free between steps
+            bound(self.importance, forces, self.training.rate, self.optimiser.follows)
 
     def _finish_phase(self) -> None:
         """Keep the weights of the phase, weigh their importance, test on every task."""

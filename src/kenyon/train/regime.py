@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
@@ -50,6 +50,12 @@ class Training:
     # One optimiser for all tasks, whose momentum goes on from one to the next; that of heads of their own does not.
     carry: bool = False
     penalties_from: int = 2  # the task, counted from 1, from which on penalties on weights act
+    # No weight is held harder by its importance than steps of sgd can follow (`stiffness.bound`). Not published.
+    bounded: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """What came later is left out where it is as it was: states and analyses from before are found by these."""
+        return {name: value for name, value in asdict(self).items() if name != "bounded" or value}
 
     def __post_init__(self) -> None:
         check_fields(self)

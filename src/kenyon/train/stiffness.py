@@ -3,13 +3,20 @@
 A penalty whose curvature at a weight is c pulls it back by rate * c of its distance in every step. Gradient descent
 with momentum m swings about such a spring with ever wider swings once rate * c exceeds 2 (1 + m), whatever the data
 say, and soon the loss is no longer a number. Adam's steps do not grow with the gradient: it knows no such limit.
+
+An importance that is bounded counts for no more than steps can follow: a weight that was held harder is still
+brought back to its anchor within a few steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from kenyon.forces import Force, Pull
+
+ROOM = 0.5  # the share of what steps can follow that protection may take: the loss has curvature of its own
 
 
 def stiffness(forces: Sequence[Force], row: int) -> float:
@@ -23,11 +30,18 @@ def stiffness(forces: Sequence[Force], row: int) -> float:
     return float(curvature.max())
 
 
+def bound(importance: Tensor, forces: Sequence[Force], rate: float, limit: float) -> None:
+    """Lower importances (R, Pp) to those at which their pull has the curvature ROOM * limit / rate."""
+    for force in forces:
+        if isinstance(force, Pull) and force.weight is importance:
+            importance.clamp_(max=(ROOM * limit / (rate * force.strength)).unsqueeze(1))
+
+
 def told_of_stiffness(reached: float, limit: float) -> str:
     """Why a loss was no longer finite, if this is why; nothing if not."""
     if not reached > limit:
         return ""
     return (
         f"Protection held a weight so hard that steps overshot: rate x strength x importance was {reached:.3g}, and "
-        f"{limit:.3g} is the most that they can follow. "
+        f"{limit:.3g} is the most that they can follow; bounded=true lets no importance count for more. "
     )
