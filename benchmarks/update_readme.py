@@ -13,6 +13,7 @@ from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.experiments.results import Result
 from kenyon.methods import METHODS
+from kenyon.report.beside_published import published_sentence, published_view
 from kenyon.report.figures import draw_results
 from kenyon.report.markdown import overview_markdown, results_markdown
 from kenyon.report.plots import draw_views
@@ -187,6 +188,7 @@ def scores(folder: str, suite: str) -> dict[str, GameResult]:
 
 
 BLOCKS = {
+    "published": lambda: published_sentence(methods("h200")),
     "small games": small_games,
     "atari": atari,
     "demo": lambda: results("cpu"),
@@ -216,6 +218,8 @@ def draw() -> None:
         picture = DOCS / "pictures" / f"{name}.png"
         draw_results({method: found[method] for method in shown}, picture)
         picture.with_suffix(".svg").unlink()  # pages show the other
+    beside = [published_view(methods("h200"))]
+    draw_views(beside, DOCS / "pictures" / "published.png", suffixes=(".png",))
     results = scores("cpu-games", "rl-mini")
     games = next(iter(results.values())).games
     draw_views(fig6(measures(results), games), DOCS / "pictures" / "rl-mini.png", columns=2, suffixes=(".png",))

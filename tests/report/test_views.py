@@ -188,3 +188,24 @@ def test_names_of_many_lines_stand_beside_the_chart(
         assert (
             names.x1 <= part.bbox.x1 + 1 and axes.get_window_extent().width > 200
         )  # nothing is cut off, or squeezed
+
+
+@pytest.mark.parametrize(
+    ("names", "slanted"), [(["1", "2", "3"], False), (["a-long-name", "another-one", "b"], True)]
+)
+def test_names_of_columns_do_not_run_into_one_another(
+    names: list[str], slanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    from kenyon.report import plots
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, *_: drawn.append(figure))
+    view = {**GOOD["heatmap"], "columns": names, "rows": ["r"], "data": [[0.04, -1.0, None]], "scale": "diverging"}
+    plots.draw_views([checked({**view, "digits": 1})], tmp_path / "map.png")
+    axes = drawn[0].subfigs[0].axes[0]
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == names
+    assert {label.get_rotation() for label in labels} == {30.0 if slanted else 0.0}
+    assert [text.get_text() for text in axes.texts] == ["+0.0", "-1.0"]

@@ -25,6 +25,8 @@ FEW = 25  # points of a line that are marked one by one
 MANY = 5  # lines whose names have room among them; those of more stand beside the chart
 LABELLED = 150  # cells of a heat map that still say their number
 SUFFIXES = (".png", ".svg", ".pdf")
+LETTER = 0.075  # inches that a letter of 8 points takes, about
+SLANTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
 
 
 def draw_views(
@@ -175,7 +177,9 @@ def _heatmap(figure: Figure, view: View) -> None:
         limits |= {"vmin": -far, "vmax": far}
     picture = axes.imshow(values, aspect="auto", **limits)
     axes.set(xlabel=view["x"], ylabel=view["y"])
-    axes.set_xticks(range(len(view["columns"])), view["columns"], fontsize=8)
+    names = [str(name) for name in view["columns"]]
+    long = max(map(len, names), default=0) * LETTER > (_size(view)[0] - 2.2) / max(1, len(names))
+    axes.set_xticks(range(len(names)), names, fontsize=8, **(SLANTED if long else {}))
     axes.set_yticks(range(len(view["rows"])), view["rows"], fontsize=8)
     figure.colorbar(picture, ax=axes)
     if values.size > LABELLED:
@@ -184,7 +188,8 @@ def _heatmap(figure: Figure, view: View) -> None:
         if np.isfinite(values[row, column]):
             red, green, blue, _ = picture.cmap(picture.norm(values[row, column]))
             dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
-            text, colour = f"{values[row, column]:.{view.get('digits', 2)}f}", "white" if dark else "black"
+            text = f"{values[row, column]:{'+' if diverging else ''}z.{view.get('digits', 2)}f}"
+            colour = "white" if dark else "black"
             axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from kenyon.errors import ResultsError
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.runner import REFERENCE
+from kenyon.report.beside_published import published_sentence
 from kenyon.report.markdown import ORDER
 from kenyon.report.page.colours import css_variables, styles
 from kenyon.report.page.entries import Group
@@ -138,10 +139,12 @@ def _overview(
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
         f"Small marks: runs.{' Upright lines: published.' if known else ''}"
     )
+    shown = {g.benchmark: {e.label: e.result for e in g.shown} for g in groups}
     return tag(
         "section",
         tag("h2", "Overview", id="overview-title"),
         tag("p", note, class_="note") if views else None,
+        tag("p", published_sentence(shown), class_="note") if known else None,
         tag("div", views, class_="views"),
         overview_table(groups, places, origins),
         id="overview",
