@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -138,8 +137,7 @@ def files_below(folder: Path, name: str) -> list[Path]:
 
 def settled(config: dict[str, Any]) -> dict[str, Any]:
     """All settings of a configuration on one level. Those that came later than it had their present defaults."""
-    later = {f"training.{field.name}": field.default for field in fields(Training)}
-    return later | flatten(config)
+    return flatten({"training": Training().as_dict()}) | flatten(config)
 
 
 def config_digest(config: dict[str, Any]) -> str:
