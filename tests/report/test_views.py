@@ -191,7 +191,7 @@ def test_names_of_many_lines_stand_beside_the_chart(
 
 
 @pytest.mark.parametrize(
-    ("names", "slanted"), [(["1", "2", "3"], False), (["a-long-name", "another-one", "b"], True)]
+    ("names", "slanted"), [(["1", "2", "3"], False), (["a-name-that-is-long", "another-one", "b"], True)]
 )
 def test_names_of_columns_do_not_run_into_one_another(
     names: list[str], slanted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

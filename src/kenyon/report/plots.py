@@ -26,6 +26,7 @@ MANY = 5  # lines whose names have room among them; those of more stand beside t
 LABELLED = 150  # cells of a heat map that still say their number
 SUFFIXES = (".png", ".svg", ".pdf")
 LETTER = 0.075  # inches that a letter of 8 points takes, about
+SIDES = 1.4  # inches left and right of a heat map, for names and colours
 SLANTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
 
 
@@ -178,7 +179,7 @@ def _heatmap(figure: Figure, view: View) -> None:
     picture = axes.imshow(values, aspect="auto", **limits)
     axes.set(xlabel=view["x"], ylabel=view["y"])
     names = [str(name) for name in view["columns"]]
-    long = max(map(len, names), default=0) * LETTER > (_size(view)[0] - 2.2) / max(1, len(names))
+    long = max(map(len, names), default=0) * LETTER > (_size(view)[0] - SIDES) / max(1, len(names))
     axes.set_xticks(range(len(names)), names, fontsize=8, **(SLANTED if long else {}))
     axes.set_yticks(range(len(view["rows"])), view["rows"], fontsize=8)
     figure.colorbar(picture, ax=axes)
