@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kenyon.errors import ResultsError, expected
 from kenyon.machine import MACHINE, alive
@@ -28,6 +28,23 @@ def as_path(name: str, value: Any) -> Path:
     if "\0" in str(path):
         raise expected(name, "a path, which has no character 0", value)
     return path
+
+
+def is_there(path: Path) -> bool:
+    """Whether something is there that this process may see. `Path.exists` raises where it may not look, or where a
+    name is too long.
+    """
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_folder(path: Path) -> bool:
+    """Like `is_there`."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def is_file(path: Path) -> bool:
+    """Like `is_there`."""
+    return os.path.isfile(path)  # noqa: PTH113
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
@@ -109,6 +126,19 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def locked(file: IO[bytes]) -> bool:
+    """Lock an open file until it is closed, and say whether that could be done: another process may have it. Where
+    the system or the file system has no locks, it counts as done.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):
+        return True
+    return True
 
 
 def _make_folder(folder: Path) -> None:

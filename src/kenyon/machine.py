@@ -22,6 +22,11 @@ def _identity() -> str:
 MACHINE = _identity()
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def alive(process: int) -> bool:
     """Whether a process of this machine is still there."""
     if os.name != "posix":

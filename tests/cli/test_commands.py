@@ -195,6 +195,14 @@ def test_missing_data_says_where_it_looked_and_how_to_get_it(
     assert said.code == 1 and "kenyon data get cifar-100" in said.err and str(tmp_path / "here") in said.err
 
 
+def test_missing_data_is_said_before_other_benchmarks_are_trained(
+    kenyon: Callable[..., Said], tmp_path: Path
+) -> None:
+    out = tmp_path / "results"
+    said = kenyon("run", "digits,core50", "--method", "finetune", "--epochs", 1, "--data", tmp_path, "--out", out)
+    assert said.code == 1 and "core50 was not found" in said.err and not list(out.rglob("*.json"))
+
+
 def test_another_configuration_is_refused_and_nothing_is_lost(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     kenyon("run", "-m", "ewc", "--seeds", 1, "--out", tmp_path, *SMALL)
     before = (tmp_path / "digits" / "ewc" / "result.json").read_bytes()

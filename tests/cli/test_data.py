@@ -45,7 +45,7 @@ def test_all_archives_of_a_dataset_are_fetched_and_found(
     folder, address = server
     archives = []
     for name in ("one", "two"):
-        content = name.encode() * 1000
+        content = b"PK" + name.encode() * 1000
         (folder / f"{name}.zip").write_bytes(content)
         checksum = f"md5:{hashlib.md5(content).hexdigest()}"
         archives.append(Archive(f"https://elsewhere.invalid/{name}.zip", None, checksum, name, ("a",)))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from kenyon.data.cache import BLOCK, FORGOTTEN, Cached, cached
 from kenyon.data.reports import reporting_to
 from kenyon.errors import DataError
+from kenyon.machine import MACHINE
 from tests.listening import Listener
 
 PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
@@ -115,7 +117,7 @@ def test_damaged_and_foreign_ones_are_named_set_aside_and_built_anew(
         assert holds(cached("made", IDENTITY, build)) and build.built == 2
     [notice] = listener.notices
     assert reason in notice and str(header) in notice and "built anew" in notice
-    assert header.with_suffix(".damaged").exists()
+    assert header.with_name(f"{header.name}.damaged").exists()
 
 
 def test_where_nobody_listens_a_notice_is_a_warning(folder: Path) -> None:
@@ -144,6 +146,37 @@ def test_what_a_killed_process_left_is_swept_away_in_time(folder: Path) -> None:
     os.utime(old, (0, time.time() - FORGOTTEN - 60))
     assert holds(cached("made", IDENTITY, Builder()))
     assert not old.exists() and fresh.exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="asks which processes are alive")
+def test_what_a_killed_process_of_this_machine_left_is_swept_away_at_once(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    dead, alive = (folder / f"made.{MACHINE}-{pid}-ab12.tmp" for pid in (999_999_999, os.getppid()))
+    for path in (dead, alive):
+        path.write_bytes(b"half")
+    assert holds(cached("made", IDENTITY, Builder()))
+    assert not dead.exists() and alive.exists()
+
+
+def test_what_was_made_of_a_folder_when_it_was_another_is_removed(folder: Path) -> None:
+    here, there = ({"path": place, "side": 4} for place in ("here", "there"))
+    for identity in (here, there, {**here, "side": 5}):
+        cached("made", {**identity, "files": "first"}, Builder())
+    cached("made", {"side": 4, "files": "first"}, Builder())  # of no folder: copies may lie in several
+    cached("made", {"side": 4, "files": "second"}, Builder())
+    cached("made", {**here, "files": "second"}, Builder())
+    kept = [json.loads(path.read_text())["identity"] for path in folder.glob("*.json")]
+    assert len(kept) == 5 and {**here, "files": "first"} not in kept and {**here, "files": "second"} in kept
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_others_may_read_what_is_kept(folder: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        cached("made", IDENTITY, Builder())
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
 
 
 def _in_another_process(folder: Path, barrier: Any, answers: Any) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from PIL import Image
 
 from kenyon.data.decode import fingerprint, pictures, require_room, write_equal, write_ragged
 from kenyon.data.reports import reporting_to
-from kenyon.data.trees import Tree, open_tree
+from kenyon.data.trees import Folder, Tree, open_tree
 from kenyon.errors import DataError
 
 
@@ -85,8 +86,28 @@ def test_too_small_a_disk_is_told_at_once(tmp_path: Path) -> None:
             require_room(file, 10**18)
 
 
-def test_the_fingerprint_follows_names_and_sizes(tmp_path: Path) -> None:
-    before = fingerprint([tree_of(tmp_path, 5)])
-    assert fingerprint([open_tree(tmp_path, "", "")]) == before
+def test_the_fingerprint_follows_what_is_used(tmp_path: Path) -> None:
+    def now() -> str:
+        return fingerprint([open_tree(tmp_path, "", "")], lambda name: name.endswith((".png", "labels.txt")))
+
+    tree_of(tmp_path, 5)
+    (tmp_path / "labels.txt").write_text("ab")
+    before = now()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "result.json").write_text("{}")
+    os.utime(tmp_path / "0001.png", (0, 0))
+    assert now() == before
+    (tmp_path / "labels.txt").write_text("ba")  # as long as before
+    assert now() != before
+    (tmp_path / "labels.txt").write_text("ab")
+    assert now() == before
     (tmp_path / "0002.png").rename(tmp_path / "0009.png")
-    assert fingerprint([open_tree(tmp_path, "", "")]) != before
+    assert now() != before
+
+
+def test_where_files_are_dated_one_written_again_has_changed(tmp_path: Path) -> None:
+    tree_of(tmp_path, 2)
+    before = fingerprint([Folder(tmp_path, "", dated=True)], lambda name: True)
+    assert fingerprint([Folder(tmp_path, "", dated=True)], lambda name: True) == before
+    os.utime(tmp_path / "0001.png", (0, 0))
+    assert fingerprint([Folder(tmp_path, "", dated=True)], lambda name: True) != before

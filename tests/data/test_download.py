@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from kenyon.data.datasets import Archive
 from kenyon.data.download import download
 from kenyon.errors import DataError
 
-CONTENT = np.random.default_rng(0).bytes(600_000)
+MAGIC = b"\x1f\x8b"  # what such an archive begins with
+CONTENT = MAGIC + np.random.default_rng(0).bytes(599_998)
 
 
 @dataclass
@@ -177,11 +179,48 @@ def test_a_server_that_tells_no_length_is_read_to_its_end(tmp_path: Path, served
 
 
 def test_a_wrong_checksum_removes_the_bad_file_only(tmp_path: Path, served: Served) -> None:
-    served.content = bytes(len(CONTENT))
+    served.content = MAGIC + bytes(len(CONTENT) - 2)
     (tmp_path / "other").write_text("kept")
     with pytest.raises(DataError, match=r"checksum is wrong.*removed"):
         download(dataset(served), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_sign_in_page_costs_nothing_that_has_arrived(tmp_path: Path, served: Served, known: bool) -> None:
+    served.content, served.ranges, served.length = b"<html>Welcome to our hotel</html>" * 40, False, False
+    part(tmp_path).write_bytes(CONTENT[:1234])
+    with pytest.raises(DataError, match=r"does not begin like file\.tar\.gz.*sign-in page"):
+        download(dataset(served) if known else of_unknown_size(served), tmp_path)
+    assert part(tmp_path).read_bytes() == CONTENT[:1234]
+    part(tmp_path).unlink()
+    with pytest.raises(DataError, match="sign-in page"):
+        download(dataset(served), tmp_path)
+    assert list(tmp_path.iterdir()) == []  # not an empty file either
+
+
+def test_a_cut_that_nobody_told_of_keeps_what_came(tmp_path: Path, served: Served) -> None:
+    served.length, served.cut_after = False, 300_000
+    with pytest.raises(DataError, match=r"stopped after 300,000 bytes.*not the whole file.*again resumes"):
+        download(of_unknown_size(served), tmp_path)
+    served.cut_after = None
+    download(of_unknown_size(served), tmp_path)
+    assert arrived(tmp_path) and served.asked == [None, "bytes=300000-"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks of files")
+def test_of_two_downloads_of_one_file_one_gives_way(tmp_path: Path, served: Served) -> None:
+    said: list[str] = []
+
+    def meanwhile(done: int, total: int) -> None:
+        if done and not said:
+            with pytest.raises(DataError) as caught:
+                download(dataset(served), tmp_path)
+            said.append(str(caught.value))
+
+    download(dataset(served), tmp_path, progress=meanwhile)
+    assert arrived(tmp_path) and "Another process is downloading file.tar.gz" in said[0]
+    assert served.asked == [None]
 
 
 def test_a_missing_file_is_named(tmp_path: Path, served: Served) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kenyon.data.archives import DATASETS, find, locate
 from kenyon.data.folders import data_folders, download_folder
 from kenyon.errors import DataError
 
@@ -30,6 +31,22 @@ def test_an_explicit_folder_must_exist(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="is a file"):
         data_folders(tmp_path / "file")
+
+
+def test_a_folder_that_cannot_be_looked_into_hides_none_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a name that no file system has."""
+    (tmp_path / "omniglot-py").mkdir()
+    for name in ("images_background", "images_evaluation"):
+        (tmp_path / "omniglot-py" / f"{name}.zip").touch()
+    monkeypatch.setenv("KENYON_DATA", f"/{'a' * 300}{os.pathsep}{tmp_path}")
+    copy = locate(DATASETS["omniglot"], data_folders())
+    assert copy is not None and copy.path == tmp_path / "omniglot-py"
+    with pytest.raises(DataError, match="cifar-10 was not found"):
+        find(DATASETS["cifar-10"], data_folders())
+    with pytest.raises(DataError, match="does not exist, or this user may not look into it"):
+        data_folders(Path("/" + "a" * 300))
 
 
 def test_the_environment_comes_before_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from kenyon.data.datasets import CORE50
 from kenyon.errors import DataError
@@ -50,6 +51,23 @@ def test_zips_and_folders_hold_the_same(replica: Path, tmp_path: Path) -> None:
     inside = shutil.copytree(replica / "core50_128x128", tmp_path / "core50" / "core50_128x128")
     pack(inside, CORE50.archives[0])
     assert torch.equal(load(tmp_path).images, whole)
+
+
+@pytest.mark.parametrize(
+    ("frame", "size", "told"),
+    [
+        ("C_04_08_000.png", (128, 128), r"s4/o9/C_04_08_000\.png is no frame of that film"),
+        ("C_04_09_001 copy.PNG", (128, 128), r"copy\.PNG is no frame of that film"),
+        ("C_04_09_007.png", (640, 360), r"C_04_09_007\.png has 640 x 360 pixels, not 128 x 128"),
+    ],
+)
+def test_frames_that_are_none_are_named(
+    replica: Path, tmp_path: Path, frame: str, size: tuple[int, int], told: str
+) -> None:
+    copy = shutil.copytree(replica / "core50_128x128", tmp_path / "core50_128x128")
+    Image.new("RGB", size).save(copy / "s4" / "o9" / frame, format="PNG")
+    with pytest.raises(DataError, match=rf"{told}.*Remove .*core50_128x128 and download"):
+        load(tmp_path)
 
 
 def test_a_missing_film_is_named(replica: Path, tmp_path: Path) -> None:

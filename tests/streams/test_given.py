@@ -49,6 +49,47 @@ def test_folders_of_domains_with_parts_given(tmp_path: Path) -> None:
             assert [int(i[0, 0, 0]) for i in part.images] == [100 * d + 50 * c for c in part.labels.tolist()]
 
 
+@pytest.mark.parametrize("names", [("train", "val"), ("Train", "valid"), ("train", "validation"), ("train",)])
+def test_folders_for_training_without_those_for_testing_are_no_domains(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for purpose in names:
+        for name in ("a", "b"):
+            draw(tmp_path / purpose / name, 3, 0)
+    with pytest.raises(DataError, match=rf"holds .*{names[0]}.*where train and test were expected"):
+        from_folder(tmp_path, side=4)
+
+
+def test_parts_have_several_usual_names(tmp_path: Path) -> None:
+    for purpose, count in (("training", 6), ("testing", 3), ("valid", 2)):
+        for name in ("a", "b"):
+            draw(tmp_path / purpose / name, count, 0)
+    [task] = from_folder(tmp_path, Classes(2), side=4).stream(0).tasks
+    assert [len(part) for part in (task.train, task.validation, task.test)] == [12, 4, 6]
+
+
+def test_images_written_again_are_read_again(tmp_path: Path) -> None:
+    """Those of a format without compression have the size that they had."""
+
+    def shade(red: int) -> int:
+        for name in ("a", "b"):
+            for i in range(3):
+                (tmp_path / name).mkdir(exist_ok=True)
+                Image.new("RGB", (4, 4), (red, 0, 0)).save(tmp_path / name / f"{i}.bmp")
+        images = from_folder(tmp_path, side=4).images
+        assert isinstance(images, torch.Tensor)
+        return int(images[:, 0].float().mean())
+
+    assert [shade(100), shade(7)] == [100, 7]
+
+
+def test_an_image_of_fractions_is_refused(tmp_path: Path) -> None:
+    draw(tmp_path / "a", 2, 0)
+    Image.fromarray(np.full((4, 4), 0.5, dtype=np.float32)).save(tmp_path / "a" / "x.tiff")
+    with pytest.raises(DataError, match=r"x\.tiff has fractions as pixels.*8 or 16 bits"):
+        from_folder(tmp_path, side=4)
+
+
 def test_folders_that_are_no_stream_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="There is no folder"):
         from_folder(tmp_path / "missing", side=4)
@@ -57,7 +98,7 @@ def test_folders_that_are_no_stream_are_told(tmp_path: Path) -> None:
         from_folder(tmp_path / "empty", side=4)
     draw(tmp_path / "a", 2, 0)
     draw(tmp_path / "b" / "c", 2, 0)
-    with pytest.raises(DataError, match=r"all alike; their folders are \[1, 2\] deep"):
+    with pytest.raises(DataError, match=r"all alike: .*png lies otherwise"):
         from_folder(tmp_path, side=4)
     draw(tmp_path / "domains" / "one" / "x", 2, 0)
     draw(tmp_path / "domains" / "one" / "y", 2, 0)

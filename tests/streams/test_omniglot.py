@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 
 from kenyon.data.archives import locate
 from kenyon.data.datasets import OMNIGLOT
@@ -105,9 +106,14 @@ def another_alphabet(folder: Path) -> None:
     shutil.copytree(folder / "images_evaluation" / "ULOG", folder / "images_evaluation" / "Volapük")
 
 
+def another_size(folder: Path) -> None:
+    Image.new("1", (200, 100)).save(folder / "images_background" / "Tifinagh" / "character02" / "0004_07.png")
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (another_size, "0004_07.png has 200 x 100 pixels, not 105 x 105"),
         (missing_character, "Tifinagh holds 2 characters, where 3"),
         (missing_drawing, "character02 holds 19 drawings, where 20"),
         (another_alphabet, "holds 3 alphabets, where images_evaluation has 2"),

@@ -80,6 +80,15 @@ def missing_line(folder: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(True)[1:]))
 
 
+def no_annotations(folder: Path) -> None:
+    (folder / "val" / "val_annotations.txt").unlink()
+
+
+def one_more(folder: Path) -> None:
+    images = folder / "train" / WNIDS[7] / "images"
+    shutil.copy(next(images.iterdir()), images / "copy.JPEG")
+
+
 def odd_line(folder: Path) -> None:
     path = folder / "val" / "val_annotations.txt"
     path.write_text(path.read_text() + "nonsense\n")
@@ -110,6 +119,8 @@ def cut_image(folder: Path) -> None:
     [
         (missing_class, f"0 images of the class {WNIDS[5]}, where others have 2"),
         (missing_image, f"1 images of the class {WNIDS[5]}, where others have 2"),
+        (no_annotations, "val_annotations.txt is missing"),
+        (one_more, f"3 images of the class {WNIDS[7]}, where others have 2: some are no part of the dataset"),
         (missing_line, r"val_\d+\.JPEG has no line in val/val_annotations.txt"),
         (odd_line, "lines without a tab"),
         (unknown_class, "images of n99999999, which wnids.txt lacks"),
@@ -125,6 +136,28 @@ def test_damaged_folders_are_refused(
     with pytest.raises(DataError, match=f"{message}.*kenyon data get tiny-imagenet"):
         load(tmp_path)
     assert list(decoded.iterdir()) == []
+
+
+def test_a_test_set_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    folder = write_tiny_imagenet(tmp_path)
+    shutil.copytree(folder / "val" / "images", folder / "val" / WNIDS[0])
+    with pytest.raises(DataError, match="its images twice: in val/images, and sorted"):
+        load(tmp_path)
+
+
+def test_labels_that_are_mended_count_and_other_files_do_not(tmp_path: Path, decoded: Path) -> None:
+    folder = write_tiny_imagenet(tmp_path)
+    before = load(tmp_path)
+    path = folder / "val" / "val_annotations.txt"
+    lines = path.read_bytes().decode().splitlines(True)
+    (folder / "results").mkdir()
+    (folder / "results" / "result.json").write_text("{}")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a mark that some editors leave
+    assert same(load(tmp_path), before)
+    classes = [line.split("\t")[1] for line in lines]
+    swapped = zip(lines, classes, reversed(classes), strict=True)
+    path.write_text("".join(line.replace(old, new) for line, old, new in swapped))
+    assert not same(load(tmp_path), before)
 
 
 @pytest.mark.realdata

@@ -23,7 +23,7 @@ from kenyon.bench.result import BenchResult
 from kenyon.cli import main
 from kenyon.data import cache
 from kenyon.data.decode import _decode_one
-from kenyon.data.trees import Tar, Zip
+from kenyon.data.trees import Tar, Trait, Uses, Zip
 from kenyon.errors import KenyonError
 from kenyon.experiments import parse_settings
 from kenyon.experiments.config import Config
@@ -76,7 +76,7 @@ class Lines:
     def names(self) -> list[str]:
         return sorted(self.files)
 
-    def traits(self) -> list[tuple[str, int]]:
+    def traits(self, uses: Uses) -> list[Trait]:
         return []
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Callable[[], bytes]]]:

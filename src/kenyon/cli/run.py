@@ -20,6 +20,7 @@ from kenyon.experiments.config import Config
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import Result, plain
+from kenyon.experiments.runner import check_data
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
@@ -116,6 +117,8 @@ def run_command(
         )
         for name in benchmarks
     }
+    for name, planned in plans.items():
+        check_data(name, planned)
     told = stderr()
     spoken = told if as_json else stdout()
     found: dict[str, dict[str, Result]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 from kenyon.data.datasets import DATASETS, Archive, Dataset
 from kenyon.data.trees import Content, Tree, open_tree
 from kenyon.errors import DataError
+from kenyon.files import is_file, is_folder, is_there
 
 __all__ = ["DATASETS", "Archive", "Copy", "Dataset", "find", "locate"]
 
@@ -28,12 +30,15 @@ class Copy:
 
     @cached_property
     def trees(self) -> tuple[Tree, ...]:
-        archives, remedy = self.dataset.archives, self.dataset.remedy
-        return tuple(open_tree(path, a.folder, remedy) for path, a in zip(self.paths, archives, strict=True))
+        pairs = zip(self.paths, self.dataset.archives, strict=True)
+        return tuple(open_tree(path, archive.folder, self.dataset.remedy(path)) for path, archive in pairs)
 
     def where(self, member: str) -> str:
         """The member's name in messages."""
         return self._tree_of(member).where(member)
+
+    def remedy(self, member: str) -> str:
+        return self._tree_of(member).remedy
 
     def read(self, *members: str) -> Iterator[tuple[str, Content]]:
         """The named members (all of them when none is named) and their bytes, in the order of the copy."""
@@ -62,11 +67,11 @@ def _locate_archive(archive: Archive, folder: Path) -> Path | None:
         if not _lacking(archive, unpacked):
             return unpacked
     packed = folder / archive.file
-    return packed if packed.is_file() else None
+    return packed if is_file(packed) else None
 
 
 def _lacking(archive: Archive, unpacked: Path) -> list[str]:
-    return [member for member in archive.members if not (unpacked / member).exists()]
+    return [member for member in archive.members if not is_there(unpacked / member)]
 
 
 def find(dataset: Dataset, folders: list[Path]) -> Copy:
@@ -85,9 +90,11 @@ def find(dataset: Dataset, folders: list[Path]) -> Copy:
 
 def _lack(dataset: Dataset, folder: Path) -> str:
     """What is missing in the folders that are there, in words."""
+    if is_there(folder) and not os.access(folder, os.R_OK | os.X_OK):
+        return " (this user may not look into it)"
     found = [
         f"its {archive.folder}/ lacks {', '.join(_lacking(archive, folder / archive.folder))}"
         for archive in dataset.archives
-        if (folder / archive.folder).is_dir() and _lacking(archive, folder / archive.folder)
+        if is_folder(folder / archive.folder) and _lacking(archive, folder / archive.folder)
     ]
     return f" ({'; '.join(found)})" if found else ""

@@ -7,9 +7,12 @@ named, set aside under another name and built anew.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Any
 
 import numpy as np
@@ -25,12 +27,17 @@ from numpy.typing import NDArray
 
 from kenyon.data.folders import decoded_folder
 from kenyon.data.reports import reporter
-from kenyon.errors import DataError
-from kenyon.files import sync_folder
+from kenyon.errors import DataError, ResultsError
+from kenyon.files import set_aside, sync_folder
+from kenyon.machine import MACHINE, alive, cores
 
 FORMAT = 1
 BLOCK = 2**24  # bytes under one checksum: large enough to be few, small enough for all cores to share the work
-FORGOTTEN = 86_400.0  # seconds after which a temporary file has no living owner
+FORGOTTEN = 86_400.0  # seconds after which another machine's temporary file has no living owner
+ELSEWHERE = (
+    "Make it readable, remove it, or let the environment variable XDG_CACHE_HOME (LOCALAPPDATA on Windows) name "
+    "another folder."
+)
 Identity = Mapping[str, Any]  # plain JSON values: what the pixels were made from, and how
 
 
@@ -50,7 +57,7 @@ def cached(name: str, identity: Identity, build: Callable[[IO[bytes]], dict[str,
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError as problem:
-        raise DataError(f"{problem.filename or header} cannot be read: {problem.strerror}.") from None
+        raise DataError(f"{problem.filename or header} cannot be read: {problem.strerror}. {ELSEWHERE}") from None
     except _DamagedError as problem:
         _set_aside(header, str(problem))
     return _build(header, identity, build)
@@ -107,6 +114,7 @@ def _build(header: Path, identity: Identity, build: Callable[[IO[bytes]], dict[s
             os.fsync(file.fileno())
             draft.replace(header)
         sync_folder(folder)
+        _remove_superseded(header, identity)
     except OSError as problem:
         raise DataError(
             f"Decoded images cannot be kept in {folder}: {problem.strerror or problem}. Make room there, or let the "
@@ -117,33 +125,47 @@ def _build(header: Path, identity: Identity, build: Callable[[IO[bytes]], dict[s
 
 @contextmanager
 def _temporary(header: Path) -> Iterator[tuple[IO[bytes], Path]]:
-    """A file that is gone in the end unless it was renamed."""
-    with NamedTemporaryFile(dir=header.parent, prefix=f"{header.stem}-", suffix=".tmp", delete=False) as file:
-        path = Path(file.name)
+    """A file that is gone in the end unless it was renamed. Others may read it, as far as they may read files of
+    this process.
+    """
+    path = header.with_name(f"{header.stem}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with path.open("x+b") as file:
         try:
-            yield file.file, path
+            yield file, path
         finally:
             path.unlink(missing_ok=True)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what killed processes left."""
+    """Remove what killed processes left. Of other machines nobody here can say what is alive."""
     for path in folder.glob("*.tmp"):
+        owner = re.search(rf"\.{MACHINE}-(\d+)-\w+\.tmp$", path.name)
         try:
-            if time.time() - path.stat().st_mtime > FORGOTTEN:
+            if not alive(int(owner[1])) if owner else time.time() - path.stat().st_mtime > FORGOTTEN:
                 path.unlink()
         except OSError:
             continue  # another process was faster
 
 
+def _remove_superseded(header: Path, identity: Identity) -> None:
+    """What was made of the same folder when its files were others: nobody asks for it again."""
+    if "path" not in identity:
+        return
+    for other in header.parent.glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            table = json.loads(other.read_text(encoding="utf-8"))
+            if other != header and {**table["identity"], "files": ""} == {**identity, "files": ""}:
+                other.unlink()
+                header.with_name(Path(table["file"]).name).unlink()
+
+
 def _set_aside(header: Path, problem: str) -> None:
-    aside = header.with_suffix(".damaged")
     try:
-        header.replace(aside)
-    except FileNotFoundError:
-        return  # another process was faster
-    except OSError as trouble:
-        raise DataError(f"{header} cannot be used ({problem}) nor renamed ({trouble.strerror}). Remove it.") from None
+        aside = set_aside(header)
+    except ResultsError as trouble:
+        if not header.exists():
+            return  # another process was faster
+        raise DataError(f"{header} cannot be used: {problem}. {trouble}") from None
     reporter().notice(f"{header} cannot be used: {problem}. It was set aside as {aside.name} and is built anew.")
 
 
@@ -155,5 +177,5 @@ def _map(path: Path) -> NDArray[np.uint8]:
 
 def _checksums(pixels: NDArray[np.uint8]) -> list[int]:
     starts = range(0, len(pixels), BLOCK)
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # zlib lets go of the interpreter
+    with ThreadPoolExecutor(min(8, cores())) as pool:  # zlib lets go of the interpreter
         return list(pool.map(lambda start: zlib.crc32(pixels[start : start + BLOCK].data), starts))

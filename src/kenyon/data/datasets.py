@@ -6,7 +6,7 @@ Addresses, sizes and checksums are those that the datasets' keepers and the comm
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class Dataset:
         sizes = [archive.size for archive in self.archives]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
-    @property
-    def remedy(self) -> str:
-        return f"Remove it and download it again with `kenyon data get {self.name}`, or point --data at another copy."
+    def remedy(self, path: Path) -> str:
+        """What to do about a damaged copy there."""
+        again = f"download it again with `kenyon data get {self.name}`"
+        return f"Remove {path} and {again}, or point --data at another copy."
 
 
 CIFAR_100 = Dataset(

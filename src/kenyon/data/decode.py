@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from kenyon.data.reports import reporter
-from kenyon.data.trees import Reader, Tree
+from kenyon.data.trees import Reader, Tree, Uses
 from kenyon.errors import DataError
+from kenyon.machine import cores
 
 File = tuple[Tree, str]
 Picture = NDArray[np.uint8]  # (H, W) or (H, W, C)
@@ -29,9 +30,20 @@ TOGETHER = 32  # images handed to a thread at once
 AHEAD = 4  # such portions per thread that may wait: what memory has to hold
 
 
-def fingerprint(trees: Sequence[Tree]) -> str:
-    """Changes when files come, go or change in size; nothing is read for it."""
-    return hashlib.sha256(json.dumps([tree.traits() for tree in trees]).encode()).hexdigest()
+class UnfitError(Exception):
+    """An image that can be read and is not what it should be: what is wrong, to be said behind its name."""
+
+
+def require_size(image: Image.Image, width: int, height: int) -> None:
+    if image.size != (width, height):
+        raise UnfitError(f"has {image.width} x {image.height} pixels, not {width} x {height}")
+
+
+def fingerprint(trees: Sequence[Tree], uses: Uses) -> str:
+    """Changes when files that are used come, go or change in size, and with the text of those that say which image is
+    what. Images are not read for it: whether one was written again counts where the tree is `dated`.
+    """
+    return hashlib.sha256(json.dumps([tree.traits(uses) for tree in trees]).encode()).hexdigest()
 
 
 def write_equal(file: IO[bytes], files: Sequence[File], decode: Decode, shape: tuple[int, ...], what: str) -> None:
@@ -46,8 +58,13 @@ def write_equal(file: IO[bytes], files: Sequence[File], decode: Decode, shape: t
         file.write(picture.data if picture.flags.c_contiguous else picture.tobytes())
 
 
-def write_ragged(file: IO[bytes], files: Sequence[File], decode: Decode, what: str) -> dict[str, list[int]]:
-    """Images (H, W, C) of any size one after the other; returns where each starts, in pixels, and its size."""
+def write_ragged(
+    file: IO[bytes], files: Sequence[File], decode: Decode, what: str, least: int = 0
+) -> dict[str, list[int]]:
+    """Images (H, W, C) of any size, of `least` bytes, one after the other; returns where each starts, in pixels, and
+    its size.
+    """
+    require_room(file, len(files) * least)
     table = {key: [0] * len(files) for key in ("start", "height", "width")}
     start = 0
     for position, picture in pictures(files, decode, what):
@@ -62,7 +79,7 @@ def pictures(files: Sequence[File], decode: Decode, what: str) -> Iterator[tuple
     """Each file's position and its image, in the order in which the files read fastest."""
     listener, done = reporter(), 0
     readers = iter(_readers(files))
-    threads = os.cpu_count() or 1
+    threads = cores()
     waiting: deque[Future[list[tuple[int, Picture]]]] = deque()
     listener.progress(what, 0, len(files))
     with ThreadPoolExecutor(threads) as pool:  # Pillow lets go of the interpreter while it decodes
@@ -101,6 +118,8 @@ def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
     try:
         with Image.open(io.BytesIO(content)) as image:
             return decode(image)
+    except UnfitError as problem:
+        raise DataError(f"{tree.where(name)} {problem}. {tree.remedy}") from None
     except Exception as problem:  # a damaged file makes Pillow raise almost anything
         reason: object = "it is incomplete" if isinstance(problem, EOFError) else problem
         if isinstance(problem, UnidentifiedImageError):  # whose own words show where it lies in memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,7 @@ from urllib.request import Request, urlopen
 
 from kenyon.data.datasets import Archive
 from kenyon.errors import DataError
-from kenyon.files import sync_folder
+from kenyon.files import locked, sync_folder
 from kenyon.version import __version__
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
@@ -39,20 +40,7 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
         folder.mkdir(parents=True, exist_ok=True)
         if _is_whole(path, archive):
             return path
-        if not _is_whole(part, archive):
-            # A full-length part that is not the file can only come from elsewhere: begin again.
-            if archive.size is not None and _size(part) >= archive.size:
-                part.unlink()
-            with part.open("ab") as file:
-                _fetch(file, archive, address, progress or (lambda done, total: None))
-                os.fsync(file.fileno())
-            if not _is_whole(part, archive):
-                part.unlink()
-                raise DataError(
-                    f"What {address} sent is not {archive.file}: its checksum is wrong. The bad file was "
-                    "removed. Run the command again; if that does not help, try another network."
-                )
-        part.replace(path)
+        _complete(part, path, archive, address, progress or (lambda done, total: None))
         sync_folder(folder)
     except OSError as problem:
         raise DataError(
@@ -62,8 +50,51 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
     return path
 
 
-def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> None:
-    """Bring the open part to its full length. Only trouble with the disk leaves as an OSError."""
+def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Progress) -> None:
+    """Bring the part to its end and to its place; of the processes that want the same one does."""
+    with part.open("ab") as file:
+        if not locked(file):
+            raise DataError(
+                f"Another process is downloading {archive.file} into {part.parent}. Run the command again when it is "
+                "done."
+            )
+        try:
+            if not _is_whole(path, archive):  # another process may have been faster
+                _fill(file, part, archive, url, progress)
+        finally:
+            if _size(part) == 0:
+                with suppress(OSError):  # Windows removes no open file
+                    part.unlink()
+    if not _is_whole(path, archive):
+        part.replace(path)
+    part.unlink(missing_ok=True)
+
+
+def _fill(file: BinaryIO, part: Path, archive: Archive, url: str, progress: Progress) -> None:
+    """Make the open part what the archive should be; else an error."""
+    if _is_whole(part, archive):
+        return
+    # A full-length part that is not the file can only come from elsewhere: begin again.
+    if archive.size is not None and _size(part) >= archive.size:
+        file.truncate(0)
+    told = _fetch(file, archive, url, progress)
+    file.flush()
+    os.fsync(file.fileno())
+    if _is_whole(part, archive):
+        return
+    if not told:  # perhaps cut off; what is whole and wrong is asked for from its beginning the next time
+        raise _cut(url, _size(part), None, "what has arrived is not the whole file, or another one")
+    file.truncate(0)
+    raise DataError(
+        f"What {url} sent is not {archive.file}: its checksum is wrong. The bad file was removed. Run the command "
+        "again; if that does not help, try another network."
+    )
+
+
+def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bool:
+    """Bring the open part to its full length; returns whether that was known, or told by the server. Only trouble
+    with the disk leaves as an OSError.
+    """
     here = done = file.seek(0, os.SEEK_END)
     with _answer(url, done) as answer:
         if answer.status != 206:
@@ -76,9 +107,8 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> No
                 f"{url} offers {offered:,} bytes where {archive.file} has {size:,}. "
                 f"It may be a sign-in page of your network. {RESUMES}"
             )
-        if done < here:
-            file.truncate(done)
         progress(done, size or 0)
+        first = done == 0
         while size is None or done < size:
             try:
                 chunk = answer.read(CHUNK if size is None else min(CHUNK, size - done))
@@ -86,11 +116,24 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> No
                 raise _cut(url, done, size, str(problem)) from None
             if not chunk and size is not None:
                 raise _cut(url, done, size, "the server closed the connection")
+            if first and not chunk.startswith(_begins_with(archive)):
+                raise DataError(
+                    f"What {url} sends does not begin like {archive.file}. It may be a sign-in page of your network. "
+                    f"{RESUMES}"
+                )
             if not chunk:
-                return  # the end, or a cut that the checksum will tell
+                return False  # the end, or a cut
+            if first and here:
+                file.truncate(0)
+            first = False
             file.write(chunk)
             done += len(chunk)
             progress(done, size or 0)
+    return size is not None
+
+
+def _begins_with(archive: Archive) -> bytes:
+    return b"PK" if archive.file.endswith(".zip") else b"\x1f\x8b"
 
 
 def _answer(url: str, start: int) -> HTTPResponse:
@@ -109,7 +152,10 @@ def _answer(url: str, start: int) -> HTTPResponse:
         reason = f"the server answered {problem.code} {problem.reason}"
     except (OSError, HTTPException, ValueError) as problem:
         reason = str(getattr(problem, "reason", None) or problem)
-    raise DataError(f"{url} cannot be downloaded: {reason}. {RESUMES}")
+    raise DataError(
+        f"{url} cannot be downloaded: {reason}. {RESUMES} Where there is no network, put a copy of the file into one "
+        "of the folders that `kenyon data list` names."
+    )
 
 
 def _begins_at(start: int, answer: HTTPResponse) -> bool:

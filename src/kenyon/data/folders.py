@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from kenyon.errors import DataError
+from kenyon.files import is_folder, is_there
 
 VARIABLE = "KENYON_DATA"
 
@@ -19,9 +20,12 @@ def data_folders(explicit: Path | None = None) -> list[Path]:
     if explicit is None:
         return [*_from_environment(), _cache_folder()]
     folder = explicit.expanduser()
-    if not folder.exists():
-        raise DataError(f"The data folder {folder} does not exist. Check the path given to --data.")
-    if not folder.is_dir():
+    if not is_there(folder):
+        raise DataError(
+            f"The data folder {folder} does not exist, or this user may not look into it. Check the path given to "
+            "--data."
+        )
+    if not is_folder(folder):
         raise DataError(f"--data {folder} is a file. Give the folder that holds it instead.")
     return [folder]
 

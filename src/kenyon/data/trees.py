@@ -26,8 +26,11 @@ LARGEST_MEMBER = 2**30  # no file of these datasets comes near; a damaged archiv
 MAPPED_FROM = 2**20  # bytes: larger files are mapped rather than read, which spares a copy of 150 MB
 # What Python's own readers raise on damaged archives beside errors of their own.
 BROKEN = (OSError, EOFError, ValueError, LookupError, OverflowError, struct.error, zlib.error)
+LABELS = ".txt"  # the ending of small files that say which image is what: an edit may leave their size as it was
 Content = bytes | mmap
 Reader = Callable[[], Content]
+Uses = Callable[[str], bool]  # whether a file of that name counts
+Trait = tuple[str | int, ...]  # name, size, and what else may tell
 
 
 class Tree(Protocol):
@@ -44,8 +47,8 @@ class Tree(Protocol):
         """All files, sorted."""
         ...
 
-    def traits(self) -> list[tuple[str, int]]:
-        """Names and sizes that change when the files do, found without reading them."""
+    def traits(self, uses: Uses) -> list[Trait]:
+        """What changes when the files that are used do, found without reading images; of an archive, its own."""
         ...
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
@@ -57,20 +60,26 @@ class Tree(Protocol):
 class Folder:
     path: Path
     remedy: str
+    dated: bool = False  # whether a file that was written again counts as changed, whatever its size
 
     def where(self, name: str) -> str:
         return str(self.path / name)
 
     def names(self) -> list[str]:
-        return [name for name, _ in self.traits()]
+        return [name for name, *_ in self._found]
 
-    def traits(self) -> list[tuple[str, int]]:
-        return self._found
+    def traits(self, uses: Uses) -> list[Trait]:
+        return [self._trait(*found) for found in self._found if uses(found[0])]
+
+    def _trait(self, name: str, size: int, written: int) -> Trait:
+        if name.endswith(LABELS):
+            return name, zlib.crc32(self._read(name))
+        return (name, size, written) if self.dated else (name, size)
 
     @cached_property
-    def _found(self) -> list[tuple[str, int]]:
+    def _found(self) -> list[tuple[str, int, int]]:
         """Hidden files, which desktops strew about, are no part of a dataset."""
-        found: list[tuple[str, int]] = []
+        found: list[tuple[str, int, int]] = []
         folders = [(self.path, "")]
         try:
             while folders:
@@ -84,9 +93,12 @@ class Folder:
                                 raise DataError(f"{entry.path} links to a folder that it lies in. Remove the link.")
                             folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
                         elif entry.is_file():
-                            found.append((prefix + entry.name, entry.stat().st_size))
+                            status = entry.stat()
+                            found.append((prefix + entry.name, status.st_size, status.st_mtime_ns))
         except OSError as problem:
-            raise DataError(f"{problem.filename or self.path} cannot be read: {problem.strerror}.") from None
+            raise DataError(
+                f"{problem.filename or self.path} cannot be read: {problem.strerror}. {self.remedy}"
+            ) from None
         return sorted(found)
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
@@ -99,7 +111,7 @@ class Folder:
                 large = os.fstat(file.fileno()).st_size >= MAPPED_FROM
                 return mmap(file.fileno(), 0, access=ACCESS_READ) if large else file.read()
         except OSError as problem:
-            raise DataError(f"{self.where(name)} cannot be read: {problem.strerror}.") from None
+            raise DataError(f"{self.where(name)} cannot be read: {problem.strerror}. {self.remedy}") from None
 
 
 @dataclass(frozen=True)
@@ -114,8 +126,8 @@ class Zip:
     def names(self) -> list[str]:
         return sorted(self._members)
 
-    def traits(self) -> list[tuple[str, int]]:
-        return [_trait(self.path)]
+    def traits(self, uses: Uses) -> list[Trait]:
+        return _of_archive(self.path, self.remedy)
 
     @cached_property
     def _file(self) -> zipfile.ZipFile:
@@ -160,8 +172,8 @@ class Tar:
         with self._guarded():
             return sorted(name for name, _, entry in self._entries() if entry.isreg())
 
-    def traits(self) -> list[tuple[str, int]]:
-        return [_trait(self.path)]
+    def traits(self, uses: Uses) -> list[Trait]:
+        return _of_archive(self.path, self.remedy)
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
         """In one pass and to its end, so that the archive's own checksum has the last word."""
@@ -210,11 +222,11 @@ def _below(folder: str, name: str) -> str | None:
     return None if inside == name or not inside or "/." in f"/{inside}" else inside
 
 
-def _trait(path: Path) -> tuple[str, int]:
+def _of_archive(path: Path, remedy: str) -> list[Trait]:
     try:
-        return path.name, path.stat().st_size
+        return [(path.name, path.stat().st_size)]
     except OSError as problem:
-        raise DataError(f"{path} cannot be read: {problem.strerror}.") from None
+        raise DataError(f"{path} cannot be read: {problem.strerror}. {remedy}") from None
 
 
 def _lacks(path: Path, folder: str, missing: Collection[str], remedy: str) -> DataError:
@@ -224,6 +236,8 @@ def _lacks(path: Path, folder: str, missing: Collection[str], remedy: str) -> Da
 
 
 def read_text(tree: Tree, name: str) -> str:
-    """One small file of lines; bytes that are no text are shown as such rather than refused."""
+    """One small file of lines; bytes that are no text are shown as such rather than refused. Some editors put an
+    invisible mark at its beginning.
+    """
     [(_, read)] = tree.contents({name})
-    return bytes(read()).decode("utf-8", "replace")
+    return bytes(read()).decode("utf-8-sig", "replace")

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from kenyon.data.archives import DATASETS, find
+from kenyon.data.folders import data_folders
 from kenyon.errors import ConfigError, listed_names, shown, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.config import Config, settings
@@ -279,6 +281,13 @@ def missing_of(out: Path, points: Sequence[PointOf[C]], seeds: Sequence[int]) ->
         finished = {run.seed for run in result.runs} if result else set()
         missing += [CellOf(point, seed) for seed in seeds if seed not in finished]
     return missing
+
+
+def check_data(benchmark: str, planned: Plan) -> None:
+    """That the datasets are there which missing runs need: nothing is read for it."""
+    if missing_of(planned.out, [*planned.points, *planned.references], planned.seeds):
+        for name in find_benchmark(benchmark).source.needs:
+            find(DATASETS[name], data_folders(planned.data))
 
 
 def run(

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kenyon.errors import ConfigError
+from kenyon.machine import cores
 
 SKIP = 4  # frames of an action
 LIMIT = 108_000  # frames of an episode: half an hour at 60 frames a second
@@ -94,11 +95,6 @@ def vector(rom: str, copies: int, sticky: float, threads: int, picture: Mapping[
         autoreset_mode=AutoresetMode.SAME_STEP,
         **picture,
     )
-
-
-def cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # What every copy is told, and what it shows and gives.

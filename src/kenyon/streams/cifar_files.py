@@ -82,7 +82,7 @@ class _File:
 
     def __init__(self, copy: Copy, member: str, content: bytes | mmap) -> None:
         self.where = copy.where(member)
-        self.remedy = copy.dataset.remedy
+        self.remedy = copy.remedy(member)
         table = load_plain_pickle(content, self.where, self.remedy)
         if not isinstance(table, dict):
             self.fail(f"it holds a {type(table).__name__}, where a dictionary was expected")

@@ -7,6 +7,7 @@ split at random.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,13 +18,15 @@ from PIL import Image
 from kenyon.data.archives import Copy, find
 from kenyon.data.cache import cached
 from kenyon.data.datasets import CORE50
-from kenyon.data.decode import File, Picture, fingerprint, write_equal
+from kenyon.data.decode import File, Picture, fingerprint, require_size, write_equal
 from kenyon.data.folders import data_folders
 from kenyon.errors import DataError
 from kenyon.streams.catalog import register
 from kenyon.streams.source import ShuffledClasses, Source
 
 OBJECTS, SESSIONS, TASKS, SIDE = 50, 11, 10, 84
+FULL = 128  # pixels of a frame's side, as it is handed out
+FRAME = re.compile(r"C_(\d+)_(\d+)_\d+\.png", re.IGNORECASE)
 TEST_SESSIONS = (3, 7, 10)
 CATEGORIES = (
     *("plug adapter", "mobile phone", "scissors", "light bulb", "can"),
@@ -36,7 +39,7 @@ HALF = (0.5, 0.5, 0.5)  # as mean and deviation: pixels run from -1 to 1
 def core50(data: Path | None = None) -> Source:
     """50 things held in a hand and filmed in 11 places, dealt by the seed to 10 tasks of 5."""
     copy = find(CORE50, data_folders(data))
-    identity = {"what": "core50", "making": [1, SIDE], "files": fingerprint(copy.trees)}
+    identity = {"what": "core50", "making": [1, SIDE], "files": fingerprint(copy.trees, _is_frame)}
     found = cached("core50", identity, lambda file: _build(file, copy))
     counts = torch.tensor(found.facts["counts"])  # (OBJECTS, SESSIONS)
     films = torch.arange(counts.numel()).repeat_interleave(counts.flatten())
@@ -58,21 +61,32 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
     [tree] = copy.trees
     films: dict[str, list[File]] = {}
     for name in tree.names():
-        parts = name.split("/")
-        if len(parts) == 3 and name.endswith(".png"):
-            films.setdefault(f"{parts[0]}/{parts[1]}", []).append((tree, name))
+        if not _is_frame(name):
+            continue
+        film, _, frame = name.rpartition("/")
+        if not (said := FRAME.fullmatch(frame)) or film != f"s{int(said[1])}/o{int(said[2])}":
+            raise DataError(
+                f"{tree.where(name)} is no frame of that film: their names are C_SESSION_OBJECT_NUMBER.png. "
+                f"{tree.remedy}"
+            )
+        films.setdefault(film, []).append((tree, name))
     files: list[File] = []
     counts = [[0] * SESSIONS for _ in range(OBJECTS)]
     for thing in range(OBJECTS):
         for session in range(SESSIONS):
-            film = films.get(f"s{session + 1}/o{thing + 1}", [])
-            if not film:
+            frames = films.get(f"s{session + 1}/o{thing + 1}", [])
+            if not frames:
                 raise DataError(f"{tree.where(f's{session + 1}/o{thing + 1}')} holds no images. {tree.remedy}")
-            files += film
-            counts[thing][session] = len(film)
+            files += frames
+            counts[thing][session] = len(frames)
     write_equal(file, files, _decode, (SIDE, SIDE, 3), "decoding core50")
     return {"counts": counts}
 
 
+def _is_frame(name: str) -> bool:
+    return name.count("/") == 2 and name.lower().endswith(".png")
+
+
 def _decode(image: Image.Image) -> Picture:
+    require_size(image, FULL, FULL)
     return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import ceil
 from pathlib import Path
 from typing import IO, Any
@@ -35,7 +36,7 @@ STD = (0.232, 0.227, 0.266)
 def cub_200(data: Path | None = None) -> Source:
     """Photographs of 200 species of birds, dealt by the seed to 10 tasks of 20."""
     copy = find(CUB_200, data_folders(data))
-    identity = {"what": "cub-200", "making": [1, SHORTER], "files": fingerprint(copy.trees)}
+    identity = {"what": "cub-200", "making": [1, SHORTER], "files": fingerprint(copy.trees, _is_photograph)}
     found = cached("cub-200", identity, lambda file: _build(file, copy))
     names, counts, table = (found.facts[key] for key in ("names", "counts", "table"))
     return Source(
@@ -59,18 +60,28 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
     [tree] = copy.trees
     found: dict[str, list[File]] = {}
     for name in tree.names():  # sorted, which is the file order of the protocol
-        parts = name.split("/")
-        if len(parts) == 2 and name.lower().endswith((".jpg", ".jpeg", ".png", ".webp")):
-            found.setdefault(parts[0], []).append((tree, name))
+        if _is_photograph(name):
+            found.setdefault(name.split("/")[0], []).append((tree, name))
     files = [file for members in found.values() for file in members]
     if len(found) != CLASSES or len(files) != IMAGES:
         raise DataError(
             f"{tree.where('')} holds {len(files):,} images in {len(found)} class folders, where CUB-200-2011 has "
-            f"{IMAGES:,} in {CLASSES}. {tree.remedy}"
+            f"{IMAGES:,} in {CLASSES}{_without(found)}. {tree.remedy}"
         )
-    table = write_ragged(file, files, _decode, "decoding cub-200")
+    table = write_ragged(file, files, _decode, "decoding cub-200", least=3 * SHORTER**2)
     names = [folder.partition(".")[2].replace("_", " ") or folder for folder in found]
     return {"names": names, "counts": [len(members) for members in found.values()], "table": table}
+
+
+def _is_photograph(name: str) -> bool:
+    return name.count("/") == 1 and name.lower().endswith((".jpg", ".jpeg", ".png", ".webp"))
+
+
+def _without(found: Iterable[str]) -> str:
+    """The numbers that no folder with images begins with."""
+    there = {folder.partition(".")[0] for folder in found}
+    lacking = [number for i in range(1, CLASSES + 1) if (number := f"{i:03d}") not in there]
+    return f"; nothing in {', '.join(lacking[:5])}{', ...' if len(lacking) > 5 else ''}" if lacking else ""
 
 
 def _decode(image: Image.Image) -> Picture:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
 from typing import IO, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from kenyon.data.cache import cached
-from kenyon.data.decode import File, Picture, fingerprint, write_equal
+from kenyon.data.decode import File, Picture, UnfitError, fingerprint, write_equal
 from kenyon.data.trees import Folder
 from kenyon.errors import DataError, expected
 from kenyon.files import as_path
@@ -21,8 +22,8 @@ from kenyon.streams.cuts import Cut, Domains
 from kenyon.streams.source import Source
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
-TEST, VALIDATION = ("test",), ("val", "validation")
-PURPOSES = ("train", *TEST, *VALIDATION)
+TRAIN, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("val", "valid", "validation")
+PURPOSES = frozenset((*TRAIN, *TEST, *VALIDATION))
 
 
 def from_folder(
@@ -47,16 +48,23 @@ def from_folder(
     images = ImageFiles.of(as_path("path", path))
     parts, folder = images.folders, images.tree.path
     purposes = {place[0].lower() for place in parts if place}
-    given = {"train", "test"} <= purposes <= set(PURPOSES)
+    given = bool(purposes & set(TRAIN)) and bool(purposes & set(TEST)) and purposes <= PURPOSES
+    if not given and purposes and purposes <= PURPOSES:
+        raise DataError(
+            f"{folder} holds {' and '.join(sorted({place[0] for place in parts if place}))}, where train and test "
+            "were expected, with or without val. Name its folders so, rename them if they are classes or domains, or "
+            "give one of them alone."
+        )
     purpose = [place[0].lower() if given else "" for place in parts]
     places = [place[1:] if given else place for place in parts]
-    depths = {len(place) for place in places}
-    if depths not in ({1}, {2}):
+    depth = mode(len(place) for place in places)
+    odd = next((name for name, place in zip(images.names, places, strict=True) if len(place) != depth), None)
+    if odd is not None or depth not in (1, 2):
         raise DataError(
-            f"{folder} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike; their folders are "
-            f"{sorted(depths)} deep."
+            f"{folder} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike: "
+            f"{odd or images.names[0]} lies otherwise. Move it, or remove it."
         )
-    domains = depths == {2}
+    domains = depth == 2
     if domains and by is not None:
         raise DataError(f"{folder} holds domains, which are the tasks. Leave `by` out.")
     return from_arrays(
@@ -80,10 +88,10 @@ class ImageFiles:
 
     @classmethod
     def of(cls, path: Path) -> ImageFiles:
-        tree = Folder(path, "Mend or remove it.")
+        tree = Folder(path, "Mend or remove it.", dated=True)
         if not path.is_dir():
             raise DataError(f"There is no folder {path}. Give one with a folder of images for every class.")
-        names = tuple(name for name in tree.names() if name.lower().endswith(SUFFIXES))
+        names = tuple(filter(_is_image, tree.names()))
         if not names:
             raise DataError(f"{path} holds no images ({', '.join(SUFFIXES)}).")
         return cls(tree, names)
@@ -98,13 +106,21 @@ class ImageFiles:
         tree, names = self.tree, list(self.names)
         identity = {"what": "folder", "making": [2, side, grey], "path": str(tree.path.resolve())}
         found = cached(
-            "folder", identity | {"files": fingerprint([tree])}, lambda file: _write(file, tree, names, side, grey)
+            "folder",
+            identity | {"files": fingerprint([tree], _is_image)},
+            lambda file: _write(file, tree, names, side, grey),
         )
         return torch.from_numpy(found.pixels).view(len(names), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
 
 
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
 def _of_bytes(image: Image.Image) -> Image.Image:
     """Greys of 16 bits by their upper eight. Pillow would show all but the darkest as white."""
+    if image.mode == "F":
+        raise UnfitError("has fractions as pixels, of which nobody knows which is white. Save it with 8 or 16 bits")
     deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
     return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)) if deep else image
 

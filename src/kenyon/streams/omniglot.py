@@ -20,7 +20,7 @@ from torch import Tensor
 from kenyon.data.archives import Copy, find
 from kenyon.data.cache import cached
 from kenyon.data.datasets import OMNIGLOT
-from kenyon.data.decode import File, Picture, fingerprint, pictures, require_room
+from kenyon.data.decode import File, Picture, fingerprint, pictures, require_room, require_size
 from kenyon.data.folders import data_folders
 from kenyon.data.reports import reporter
 from kenyon.errors import DataError
@@ -36,7 +36,7 @@ BACKGROUND = (
 )
 EVALUATION = (20, 26, 26, 26, 26, 26, 45, 45, 41, 26, 47, 40, 30, 45, 46, 28, 23, 25, 42, 26)
 CHARACTERS = (BACKGROUND, EVALUATION)  # of each alphabet in alphabetical order, archive by archive
-DRAWERS = 20
+DRAWERS, SHEET = 20, 105  # people, and pixels of a drawing's side
 SHAPE = (1, SIDE, SIDE)
 MEAN, STD = (0.0,), (1.0,)
 
@@ -58,7 +58,7 @@ def omniglot(data: Path | None = None) -> Source:
 
 @register(class_counts=BACKGROUND + EVALUATION, shape=SHAPE, needs=("omniglot",), whole=True)
 def omniglot_clean(data: Path | None = None) -> Source:
-    """Omniglot split by people: nobody whose drawings are tested has drawn for training."""
+    """Omniglot split by people: of an alphabet, nobody whose drawings are tested has drawn for training."""
     return _source("omniglot-clean", data, RandomTestByOrigin)
 
 
@@ -67,7 +67,7 @@ def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partitio
     identity = {
         "what": "omniglot",
         "making": [3, SIDE, VERSIONS, DEGREES, PIXELS],  # the first number counts changes of how it is made
-        "files": fingerprint(copy.trees),
+        "files": fingerprint(copy.trees, _is_drawing),
     }
     found = cached("omniglot", identity, lambda file: _build(file, copy))
     alphabets: list[tuple[str, list[str]]] = [(alphabet, names) for alphabet, names in found.facts["alphabets"]]
@@ -117,8 +117,13 @@ def on_paper(drawings: Tensor, lying: Tensor) -> Tensor:
     return 255 - enlarge(255 - drawings, lying)
 
 
+def _is_drawing(name: str) -> bool:
+    return name.count("/") == 2 and name.endswith(".png")
+
+
 def decoded(image: Image.Image) -> Picture:
     """Paper from 0 to 255: the share of each fine pixel that no ink covers."""
+    require_size(image, SHEET, SHEET)
     return np.array(image.convert("L").resize((FINE, FINE), Image.Resampling.BOX))
 
 
@@ -130,7 +135,7 @@ def listed(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:
         found: dict[str, dict[str, list[File]]] = {}
         for name in tree.names():  # sorted: alphabets, characters and drawers come in order
             parts = name.split("/")
-            if len(parts) == 3 and name.endswith(".png"):
+            if _is_drawing(name):
                 found.setdefault(parts[0], {}).setdefault(parts[1], []).append((tree, name))
         if len(found) != len(expected):
             raise DataError(

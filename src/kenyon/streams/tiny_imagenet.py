@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mode
 from typing import IO, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ ANNOTATIONS = "val/val_annotations.txt"
 def tiny_imagenet(data: Path | None = None) -> Source:
     """200 classes of ImageNet in 64 x 64 pixels, dealt by the seed to 10 tasks; its validation folder tests."""
     copy = find(TINY_IMAGENET, data_folders(data))
-    identity = {"what": "tiny-imagenet", "making": [1, SIDE], "files": fingerprint(copy.trees)}
+    identity = {"what": "tiny-imagenet", "making": [1, SIDE], "files": fingerprint(copy.trees, _is_used)}
     found = cached("tiny-imagenet", identity, lambda file: _build(file, copy))
     names, counts = found.facts["names"], found.facts["counts"]
     label = torch.arange(len(names))
@@ -78,11 +79,18 @@ def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
         if any(len(row) < 2 for row in rows):
             raise DataError(f"{tree.where(ANNOTATIONS)} has lines without a tab and a class. {tree.remedy}")
         class_of = {row[0]: row[1] for row in rows}
+    images = [name for name in inside if name.startswith("val/") and name.count("/") > 1 and _is_image(name)]
+    together = [name.startswith("val/images/") for name in images]
+    if any(together) and not all(together):
+        raise DataError(
+            f"{tree.where('val')} has its images twice: in val/images, and sorted into folders of classes. Remove "
+            "one of the two."
+        )
+    if any(together) and ANNOTATIONS not in inside:
+        raise DataError(f"{tree.where(ANNOTATIONS)} is missing. {tree.remedy}")
     found: dict[str, list[str]] = {}
-    for name in inside:
+    for name in images:
         parts = name.split("/")
-        if parts[0] != "val" or len(parts) < 3 or not _is_image(name):
-            continue
         wnid = class_of.get(parts[-1]) if parts[1] == "images" else parts[1]
         if wnid is None:
             raise DataError(f"{tree.where(name)} has no line in {ANNOTATIONS}. {tree.remedy}")
@@ -95,14 +103,16 @@ def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: s
     strange = sorted(set(part) - set(classes))
     if strange:
         raise DataError(f"{tree.where(folder)} has images of {strange[0]}, which wnids.txt lacks. {tree.remedy}")
-    most = max((len(names) for names in part.values()), default=1)
-    for wnid in classes:
-        if len(part.get(wnid, ())) != most:
+    numbers = [len(part.get(wnid, ())) for wnid in classes]
+    usual = max(1, mode(numbers))
+    for wnid, number in zip(classes, numbers, strict=True):
+        if number != usual:
+            problem = "the copy is incomplete" if number < usual else "some are no part of the dataset"
             raise DataError(
-                f"{tree.where(folder)} has {len(part.get(wnid, ()))} images of the class {wnid}, where others have "
-                f"{most}: the copy is incomplete. {tree.remedy}"
+                f"{tree.where(folder)} has {number} images of the class {wnid}, where others have {usual}: "
+                f"{problem}. {tree.remedy}"
             )
-    return most
+    return usual
 
 
 def _names(tree: Tree, inside: list[str], classes: list[str]) -> list[str]:
@@ -111,6 +121,12 @@ def _names(tree: Tree, inside: list[str], classes: list[str]) -> list[str]:
     words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
     names = [words.get(wnid) or wnid for wnid in classes]
     return [name if names.count(name) == 1 else f"{name} ({wnid})" for name, wnid in zip(names, classes, strict=True)]
+
+
+def _is_used(name: str) -> bool:
+    return name in ("wnids.txt", "words.txt", ANNOTATIONS) or (
+        name.startswith(("train/", "val/")) and _is_image(name)
+    )
 
 
 def _is_image(name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import os
 import signal
 import sys
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from kenyon.machine import cores
 from kenyon.sweep.orders import DIED, FAILED, Order, Outcome
 from kenyon.sweep.working import work
 
@@ -26,7 +26,7 @@ class Processes:
     def __init__(self, workers: int, device: str) -> None:
         self.context: SpawnContext = multiprocessing.get_context("spawn")  # PyTorch's threads survive no fork
         self.stopping = self.context.Event()
-        threads = max(1, (os.cpu_count() or 1) // workers)
+        threads = max(1, cores() // workers)
         self.workers = [
             Worker(self.context, self.stopping, _device(device, number), threads) for number in range(workers)
         ]

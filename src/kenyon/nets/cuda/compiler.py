@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from kenyon.machine import cores
 from kenyon.nets.cuda.plan import SHARED_MEMORY
 
 FOLDER = Path(__file__).parent
@@ -73,7 +74,7 @@ def source_of(name: str) -> str:
 
 def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:
     """Kernels by (name, macros, bytes of shared memory); those not in the cache are compiled side by side."""
-    with ThreadPoolExecutor(max_workers=min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max_workers=min(16, cores())) as pool:
         codes = list(pool.map(lambda want: machine_code(want[0], want[1]), wanted))
     return [Kernel(code, name, shared) for code, (name, _, shared) in zip(codes, wanted, strict=True)]
 
