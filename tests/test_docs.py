@@ -170,7 +170,9 @@ def _run_command(
         raise _Planned
 
     with monkeypatch.context() as patch:
-        for module, name in (("run", "execute"), ("games", "execute_games"), ("search", "execute_search")):
+        # What comes next, once all is planned: looking for the data, or training.
+        steps = (("run", "check_data"), ("run", "execute"), ("games", "execute_games"), ("search", "execute_search"))
+        for module, name in steps:
             patch.setattr(getattr(kenyon.cli, module), name, planned)
         with pytest.raises(_Planned):
             raise AssertionError(f"kenyon {' '.join(words)}: {kenyon_cli(*words).err}")
