@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import inspect
 import sys
+import textwrap
 from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Any
 from kenyon.errors import ConfigError, KenyonError
 
 OWN = "kenyon_user_"  # begins the names of their modules
+_CODE: dict[str, str] = {}  # of each such module: a digest of what it was when it was imported
 
 
 def is_user_file(name: str) -> bool:
@@ -25,6 +29,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
         raise ConfigError(f"There is no file {path}. Give a {kind}'s name, or a file that defines one.")
     # Never that of a real module, whatever the file is called, nor that of a file of the same name elsewhere.
     name = f"{OWN}{path.stem}_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}"
+    _CODE[name] = _digest(path.read_text(encoding="utf-8", errors="replace"))
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -38,6 +43,39 @@ def import_file(path: Path, kind: str) -> ModuleType:
             f"{path} cannot be imported: {type(error).__name__}: {error}. Mend it and run again."
         ) from error
     return module
+
+
+def own_code(**parts: Callable[..., Any]) -> dict[str, str]:
+    """Of the parts that are a user's own: a digest of their code, in which layout, comments and docstrings do not
+    count. Of a file that is all of it; of what was defined elsewhere, in a notebook say, the function alone.
+    """
+    found = {name: _code(made) for name, made in parts.items()}
+    return {name: digest for name, digest in found.items() if digest}
+
+
+def _code(made: Callable[..., Any]) -> str:
+    module = getattr(made, "__module__", None) or ""
+    if module.partition(".")[0] == __name__.partition(".")[0]:
+        return ""  # Kenyon's: results name its version
+    if module.startswith(OWN):
+        return _CODE.get(module, "")
+    try:
+        return _digest(textwrap.dedent(inspect.getsource(made)))
+    except (OSError, TypeError):
+        return ""
+
+
+def _digest(source: str) -> str:
+    """Nothing where it is no Python: then it says so itself."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            documented = ast.get_docstring(node, clean=False) is not None
+            node.body = node.body[1:] if documented else node.body
+    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
 
 
 def name_or_file(name: str, made: Callable[..., Any]) -> str:

@@ -149,3 +149,13 @@ def test_a_benchmark_keeps_its_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a benchmark digits already"):
         load_benchmark_file(tmp_path / "mine.py")
     assert find_benchmark("digits").width == 16
+
+
+def test_runs_of_other_data_do_not_count_as_runs_of_these(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + TABLE)
+    run = ("run", file, "--method", "ewc", "--out", tmp_path / "out", "--no-fwt", "--seeds")
+    assert kenyon(*run, 1).code == 0
+    file.write_text((HEAD + TABLE).replace("default_rng(0)", "default_rng(1)"))
+    said = kenyon(*run, 2)
+    assert said.code == 1 and "results, which another benchmark of that name made" in said.err

@@ -186,3 +186,51 @@ def test_a_function_that_returns_no_method(kenyon: Callable[..., Said], tmp_path
     file.write_text("from kenyon.methods import Method, method\n@method\ndef mine(): Method()")
     said = kenyon("run", "digits", "--method", file, "--out", tmp_path, *SMALL)
     assert said.code == 1 and "the method mine gives None. It must return a Method" in said.err
+
+
+STEADY = '''"""A file."""
+from kenyon.importance import fisher_published
+from kenyon.methods import Method, method
+from kenyon.penalties import StabilityProtection, Strength
+
+
+@method
+def steady(lambda_sp: Strength = 1e4):
+    """Plain protection."""
+    return Method(fisher_published(), (StabilityProtection(lambda_sp),))
+'''
+
+
+def test_runs_of_other_code_do_not_count_as_runs_of_this(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    """A default that changed would otherwise be averaged with what it was."""
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    run = ("run", "digits", "--method", file, "--out", out, "--tasks", 2, "--epochs", 1, "--no-fwt", "--seeds")
+    file.write_text(STEADY)
+    assert kenyon(*run, 1).code == 0
+    file.write_text(STEADY.replace("A file.", "Mine.").replace("Plain", "Simple") + "\n# a comment\n")
+    assert kenyon(*run, 2).code == 0
+    before = (out / "digits" / "steady" / "result.json").read_bytes()
+    for changed in (STEADY.replace("1e4", "1e2"), STEADY.replace("(StabilityProtection(lambda_sp),)", "()")):
+        file.write_text(changed)
+        said = kenyon(*run, 3)
+        assert said.code == 1 and "results, which another method of that name made: its code has changed" in said.err
+    assert (out / "digits" / "steady" / "result.json").read_bytes() == before
+    file.write_text(STEADY)
+    said = kenyon(*run, 2, "--json")
+    assert json.loads(said.out.splitlines()[-1])["methods"]["steady"]["seeds"] == [0, 1]
+
+
+def test_results_from_before_code_was_told_apart_may_be_of_any(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    file, path = tmp_path / "mine.py", tmp_path / "digits" / "steady" / "result.json"
+    run = ("run", "digits", "--method", file, "--out", tmp_path, "--tasks", 2, "--epochs", 1, "--no-fwt", "--seeds")
+    file.write_text(STEADY)
+    assert kenyon(*run, 1).code == 0
+    stored = json.loads(path.read_text())
+    assert list(stored["config"].pop("own")) == ["method"]
+    path.write_text(json.dumps(stored))
+    assert kenyon(*run, 2).code == 0 and len(json.loads(path.read_text())["runs"]) == 2
+    assert kenyon("analyse", tmp_path, "--what", "change", "--method", file).code == 0  # reads the weights of both
+
+
+def test_kenyons_own_code_is_known_by_its_version() -> None:
+    assert "own" not in configure("digits", "ewc").as_dict()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from operator import index
 from pathlib import Path
@@ -23,6 +23,7 @@ from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
 from kenyon.strengths import LARGEST
 from kenyon.train.regime import Training
+from kenyon.user_files import own_code
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 MOST_LEARNERS = 10_000
@@ -55,6 +56,7 @@ class Config:
     architecture: Architecture
     hyper: dict[str, Any]
     search: SearchProtocol | None = None  # of a run that settings are chosen by; reported runs have none
+    own: dict[str, str] = field(default_factory=dict)  # what is a user's own, and a digest of its code
 
     kept: ClassVar = Result
 
@@ -99,7 +101,7 @@ class Config:
 
     def as_dict(self) -> dict[str, Any]:
         body = asdict(self) | {"training": self.training.as_dict(), "architecture": self.architecture.as_dict()}
-        return body if self.search else {name: part for name, part in body.items() if name != "search"}
+        return {name: part for name, part in body.items() if part or name not in ("search", "own")}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> Config:
@@ -153,7 +155,8 @@ def configure(
             f"Of the training data {search.share:g} is to score on and {training.validation:g} for validation, and "
             "nothing is left to learn from. Choose a smaller share."
         )
-    return Config(benchmark, method, tasks or count, training, architecture, hyper, search)
+    own = own_code(benchmark=bench.source.load, method=spec.build)
+    return Config(benchmark, method, tasks or count, training, architecture, hyper, search, own)
 
 
 def _whole(name: str, value: Any) -> int:

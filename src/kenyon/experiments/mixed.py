@@ -16,7 +16,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import point_label, value_text
 from kenyon.experiments.results import Result
-from kenyon.experiments.store import result_files, settled
+from kenyon.experiments.store import OWN, result_files, settled
 
 Differences = dict[str, list[tuple[str, list[str]]]]  # setting -> values, each with the files that have it
 ASIDE = ("smoke", "quick")  # folders of scales below a results folder
@@ -72,7 +72,8 @@ def _named(file: File[K]) -> set[str]:
 def _different(files: Sequence[File[K]]) -> Differences:
     """The settings in which files differ though their labels do not tell them, each with [(value, its files)]."""
     settings = [(settled(f.result.config), _named(f), f.name) for f in files]
-    names = sorted({name for values, _, _ in settings for name in values} - {"method", "benchmark"})
+    apart = {"method", "benchmark", f"{OWN}method"}  # every method has its own code
+    names = sorted({name for values, _, _ in settings for name in values} - apart)
     found: Differences = {}
     for name in names:
         values: dict[str, list[str]] = {}

@@ -19,6 +19,8 @@ from kenyon.experiments.labels import value_text
 from kenyon.files import alone_in, write_atomically
 from kenyon.train.regime import Training
 
+OWN = "own."  # begins the names of digests of a user's own code, among settings on one level
+
 
 def method_folder(out: Path, point: AnyPoint) -> Path:
     return out / point.config.folder
@@ -71,7 +73,7 @@ class PointFolder(Generic[K]):
 
     def check_same(self, other: dict[str, Any], *, begun: Path | None = None) -> None:
         """`begun`: the state of a run that is not finished, where that is what has the `other` configuration."""
-        check_equal(self.path, settled(self.point.config.as_dict()), settled(other), begun=begun)
+        check_equal(self.path, *comparable(self.point.config.as_dict(), other), begun=begun)
 
     def save(self, result: K) -> None:
         result.save(self.result_path)
@@ -95,6 +97,13 @@ def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any], *, b
     if mine == theirs:
         return
     names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+    changed = [name.removeprefix(OWN) for name in names if name.startswith(OWN)]
+    if len(changed) == len(names):
+        what = f"the state {begun.name} of an unfinished run, which" if begun else "results, which"
+        raise ResultsError(
+            f"{folder} holds {what} another {' and '.join(changed)} of that name made: its code has changed since. "
+            "Choose another folder with --out, give it another name, or make it what it was."
+        )
     told = "; ".join(f"{n} was {theirs.get(n, 'not set')}, now {mine.get(n, 'not set')}" for n in names)
     if begun is not None:
         raise ResultsError(
@@ -138,6 +147,16 @@ def files_below(folder: Path, name: str) -> list[Path]:
 def settled(config: dict[str, Any]) -> dict[str, Any]:
     """All settings of a configuration on one level. Those that came later than it had their present defaults."""
     return flatten({"training": Training().as_dict()}) | flatten(config)
+
+
+def comparable(one: dict[str, Any], other: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both `settled`. Whose code one of them does not know, since it is older, may be anybody's."""
+    known = {name for name in (*one.get("own", {}), *other.get("own", {})) if "own" in one and "own" in other}
+    first, second = (
+        {n: v for n, v in settled(c).items() if not n.startswith(OWN) or n.removeprefix(OWN) in known}
+        for c in (one, other)
+    )
+    return first, second
 
 
 def config_digest(config: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Cell
-from kenyon.experiments.store import settled
+from kenyon.experiments.store import comparable
 from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.train import Trainer
@@ -64,7 +64,8 @@ def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
 
 def _belongs(head: Any, config: dict[str, Any], seed: int) -> bool:
     try:
-        return bool(head["seed"] == seed and settled(head["config"]) == settled(config))
+        theirs, ours = comparable(head["config"], config)
+        return bool(head["seed"] == seed and theirs == ours)
     except (LookupError, TypeError, AttributeError):
         return False
 

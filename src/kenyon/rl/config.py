@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from kenyon.rl.importance import check_importance
 from kenyon.rl.regime import Ppo
 from kenyon.rl.results import GameResult
 from kenyon.stages import LEARN
+from kenyon.user_files import own_code
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class GamesConfig:
     training: Ppo
     architecture: Architecture
     hyper: dict[str, Any]
+    own: dict[str, str] = field(default_factory=dict)  # what is a user's own, and a digest of its code
 
     kept: ClassVar = GameResult
 
@@ -92,7 +94,8 @@ class GamesConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"games": list(self.games), "architecture": self.architecture.as_dict()}
+        body = asdict(self) | {"games": list(self.games), "architecture": self.architecture.as_dict()}
+        return {name: part for name, part in body.items() if part or name != "own"}
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> GamesConfig:
@@ -160,7 +163,7 @@ def configure_games(
     architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method, made))
-    return GamesConfig(arena_name, method, chosen, training, architecture, hyper)
+    return GamesConfig(arena_name, method, chosen, training, architecture, hyper, own_code(method=spec.build))
 
 
 def _unplayable(method: str) -> ConfigError:
