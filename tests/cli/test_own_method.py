@@ -150,7 +150,7 @@ def test_required_values_that_are_no_strengths(kenyon: Callable[..., Said], tmp_
     file.write_text(NEEDY)
     run = ("run", "digits", "--method", file, "--out", tmp_path, *SMALL)
     said = kenyon(*run, "--set", "memory=5")
-    assert said.code == 1 and "needy-replay needs form: give it with --set form=VALUE" in said.err
+    assert said.code == 1 and "needy-replay needs form: give --set form=VALUE" in said.err
     given = ("--set", "memory=5", "--set", "form=mixed", "--set", "share=0.5")
     said = kenyon(*run, *given, "--json")
     assert said.code == 0, said.err
@@ -234,3 +234,19 @@ def test_results_from_before_code_was_told_apart_may_be_of_any(kenyon: Callable[
 
 def test_kenyons_own_code_is_known_by_its_version() -> None:
     assert "own" not in configure("digits", "ewc").as_dict()
+
+
+def test_where_an_own_penalty_failed_is_told_in_a_line(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, text = tmp_path / "mine.py", EXAMPLE.read_text()
+    first = "    def forces(self, w: Weights, gradient: Tensor) -> list[Force]:\n"
+    assert first in text
+    file.write_text(text.replace(first, f"{first}        raise RuntimeError('oops')\n"))
+    run = ("run", "digits", "--method", file, "--out", tmp_path, *SMALL, "--set", "lambda_af=1e-3")
+    said = kenyon(*run)
+    assert said.code == 1 and "in forces: RuntimeError: oops. What was finished is saved" in said.err
+    assert "Traceback" not in said.err and "KENYON_TRACEBACK=1" in said.err
+    monkeypatch.setenv("KENYON_TRACEBACK", "1")
+    with pytest.raises(RuntimeError, match="oops"):
+        kenyon(*run)

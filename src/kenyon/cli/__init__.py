@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+WHOLE = "KENYON_TRACEBACK"  # in the environment: errors in a user's own code are shown whole
 
 
 def main() -> None:
@@ -13,6 +16,7 @@ def main() -> None:
     from kenyon.cli.consoles import speaking, stderr
     from kenyon.data.reports import reporting_to
     from kenyon.errors import KenyonError
+    from kenyon.user_files import place_in_own_file
 
     try:
         with reporting_to(_Notices()), speaking():
@@ -24,6 +28,15 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        where = "" if os.environ.get(WHOLE) else place_in_own_file(error)
+        if not where:
+            raise
+        told = f" {where}: {type(error).__name__}: {error}. What was finished is saved: mend it and run again."
+        stderr().print(
+            Text.assemble(("Error:", "bold red"), f"{told} {WHOLE}=1 shows the way there."), soft_wrap=True
+        )
+        sys.exit(1)
 
 
 class _Notices:
