@@ -7,6 +7,14 @@ from difflib import get_close_matches
 from typing import Any
 
 SHOWN = 60  # characters of a value in a message
+# What other programs call it -> what it is called here.
+ELSEWHERE = {
+    **dict.fromkeys(("lr", "learning_rate"), "rate"),
+    **dict.fromkeys(("batch_size", "bs"), "batch"),
+    **dict.fromkeys(("n_epochs", "num_epochs"), "epochs"),
+    **dict.fromkeys(("lambda", "lamb", "ewc_lambda", "strength"), "lambda_sp"),
+    **dict.fromkeys(("memory_size", "buffer_size", "mem_size"), "memory"),
+}
 
 
 class KenyonError(Exception):
@@ -63,6 +71,8 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
             f"A {kind} goes by its name in quotes, not by {shown(name)}. There are: {', '.join(names)}."
         )
     typed = name.lower()
+    if (meant := ELSEWHERE.get(typed)) in names:
+        return ConfigError(f"There is no {kind} called '{name}'. Here it is called {meant}.")
     begun = [
         n for n in names if len(typed) > 1 and n.lower().startswith(typed)
     ]  # a name that was not typed to its end

@@ -159,3 +159,23 @@ def test_runs_of_other_data_do_not_count_as_runs_of_these(kenyon: Callable[..., 
     file.write_text((HEAD + TABLE).replace("default_rng(0)", "default_rng(1)"))
     said = kenyon(*run, 2)
     assert said.code == 1 and "results, which another benchmark of that name made" in said.err
+
+
+def test_values_to_begin_with_are_told_where_none_are_chosen() -> None:
+    @benchmark(backbone=lambda width, learners: nn.Linear(8, width), width=6)
+    def untuned(data: object) -> Source:
+        return from_arrays(np.random.default_rng(0).normal(size=(80, 8)), np.arange(80) % 4)
+
+    told = r"needs lambda_sp, lambda_af, gamma, and nothing is chosen for untuned.*--set gamma=0\.02.*kenyon search"
+    with pytest.raises(ConfigError, match=told):
+        configure("untuned", "caf-ewc")
+    assert configure("untuned", "finetune").hyper == {}
+
+
+def test_where_a_users_own_file_failed_is_told(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    run = ("run", file, "--method", "ewc", "--out", tmp_path, "--no-fwt", "--seeds", 1)
+    file.write_text(HEAD + TABLE.replace("return from_arrays", "1 / 0; return from_arrays"))
+    said = kenyon(*run)
+    line = next(i for i, text in enumerate(file.read_text().splitlines(), 1) if "1 / 0" in text)
+    assert said.code == 1 and f"mine.py, line {line}, in mine_table: ZeroDivisionError" in said.err

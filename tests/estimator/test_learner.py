@@ -20,8 +20,9 @@ import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
 from kenyon.estimator.growing import Met
-from kenyon.estimator.settings import DEFAULTS, single_precision
+from kenyon.estimator.settings import single_precision
 from kenyon.methods import METHODS, find_method
+from kenyon.methods.defaults import DEFAULTS
 from kenyon.streams.task import Split, Stream
 from kenyon.train import Trainer, Training
 from tests.estimator.small import blobs, quick, taught
@@ -383,3 +384,10 @@ def test_threads_that_ask_together_leave_the_default_type_as_it_was() -> None:
         assert torch.get_default_dtype() == torch.float64
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_where_nothing_was_tested_that_is_said() -> None:
+    learner = quick(epochs=1)
+    learner.fit(*blobs(0), task="t0")
+    with pytest.warns(UserWarning, match=r"No task came with test samples.*test=\(X, y\)"):
+        assert np.isnan(learner.accuracy_matrix()).all()

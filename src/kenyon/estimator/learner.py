@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method: how it is kept from forgetting, by name (`kenyon list methods`).
     learners: None: five for methods of several learners, else one.
     lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the learners' divergence;
-        None: see `settings.DEFAULTS`. options: whatever else the method takes, by name.
+        None: see `methods.defaults`. options: whatever else the method takes, by name.
     heads: every "task" has one of its own; or all tasks have the same classes and a head that is "shared" (a stream
         cut by time or by domain), and nobody has to name or find the task.
     epochs, batch, rate: of every task; Adam. validation: the share of a task's samples that is held out to choose
@@ -208,7 +209,13 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known = self._known()
         if reading not in ("named", "inferred"):
             raise SettingError(f"reading must be named or inferred, not '{reading}'.")
-        return (known.matrix if reading == "named" else known.inferred).copy()
+        matrix = (known.matrix if reading == "named" else known.inferred).copy()
+        if np.isnan(matrix).all():
+            warnings.warn(
+                "No task came with test samples, so nothing was tested: fit(X, y, task=..., test=(X, y)) gives some.",
+                stacklevel=2,
+            )
+        return matrix
 
     def forgetting(self, reading: Literal["named", "inferred"] = "named") -> dict[str, float]:
         """What has become of every task but the last since it was learned: A[i, i] - A[T, i], in points of accuracy.

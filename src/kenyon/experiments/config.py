@@ -18,6 +18,7 @@ from kenyon.errors import ConfigError, expected, shown, unknown
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result
 from kenyon.methods import METHODS, Method, find_method
+from kenyon.methods.defaults import DEFAULTS
 from kenyon.nets.heads import FirstHeads
 from kenyon.nets.net import Diversity
 from kenyon.streams import SearchProtocol
@@ -143,6 +144,13 @@ def configure(
     training = replace(bench.training, **take(given, Training))
     hyper = dict(bench.hyperparameters.get(method, {}))
     hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
+    missing = [name for name in spec.required if name not in hyper]
+    if missing and all(name in DEFAULTS.get(method, {}) for name in missing):
+        some = " ".join(f"--set {name}={DEFAULTS[method][name]:g}" for name in missing)
+        raise ConfigError(
+            f"{method} needs {', '.join(missing)}, and nothing is chosen for {benchmark}. Begin with {some}, and let "
+            "`kenyon search` find better ones."
+        )
     made = spec(hyper)  # says what is missing or impossible
     shape = {name: given.pop(name) for name in list(given) if name in architecture_settings(made)}
     learners = shape.pop("learners", made.learners)

@@ -320,6 +320,9 @@ def run(
     PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower. `log`: also write
     the numbers to "tensorboard" or "wandb" while they come.
     """
+    for name, meant in (("method", "methods"), ("seed", "seeds")):
+        if name in overrides:
+            raise ConfigError(f"kenyon.run takes {meant}=..., not {name}=....")
     names = None if methods is None else listed_names("methods", methods)
     if progress is not None:
         check_progress(progress)

@@ -159,7 +159,8 @@ class MethodSpec:
                 raise unknown(f"hyper-parameter of {self.name}", name, self.hyperparameters or ("none",))
         missing = [name for name in self.required if name not in given]
         if missing:
-            raise ConfigError(f"{self.name} needs {', '.join(missing)}: give it with --set {missing[0]}=VALUE.")
+            given_with = " ".join(f"--set {name}=VALUE" for name in missing)
+            raise ConfigError(f"{self.name} needs {', '.join(missing)}: give {given_with}.")
         made = self.build(**given)
         if not isinstance(made, Method):
             raise ConfigError(
