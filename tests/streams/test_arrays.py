@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.errors import DataError
+from kenyon.errors import ConfigError, DataError
 from kenyon.streams import Classes, Domains, Groups, Stream, Times, from_arrays
 
 RNG = np.random.default_rng(0)
@@ -209,3 +209,8 @@ def test_cuts_take_numbers_of_numpy() -> None:
 def test_images_of_two_channels_and_a_few_pixels_are_images() -> None:
     for shape in ((60, 2, 4, 4), (60, 3, 32, 3), (60, 16, 4, 4)):
         assert from_arrays(np.zeros(shape, dtype=np.uint8), np.arange(60) % 2).images.shape == shape
+
+
+def test_tasks_are_cut_by_a_cut() -> None:
+    with pytest.raises(ConfigError, match=r"by must be a cut into tasks, such as Classes\(2\).*not 2"):
+        from_arrays(np.zeros((8, 3)), np.arange(8) % 4, 2)  # type: ignore[arg-type]

@@ -213,6 +213,19 @@ def test_synaptic_intelligence_that_followed_nothing() -> None:
         protection.consolidate()
     with pytest.raises(ConfigError, match=r"track takes optimisers of torch.optim, not a Sequential"):
         protection.track(model)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"This Adam moves none of the parameters that are protected"):
+        protection.track(torch.optim.Adam(classifier().parameters()))  # another model's
+
+
+def test_what_is_excluded_is_a_name_or_a_module() -> None:
+    with pytest.raises(ConfigError, match=r"exclude must be names or modules of the model.*not 2"):
+        Protection(classifier(), strength=1.0, exclude=2)  # type: ignore[arg-type]
+
+
+def test_a_head_that_is_not_there_is_told() -> None:
+    together = Collaborative([nn.Linear(4, 3), nn.Linear(4, 3)], nn.Linear(3, 2))
+    with pytest.raises(ConfigError, match="There is no head 3: there are 1, counted from 0"):
+        together(torch.zeros(2, 4), 3)
 
 
 def test_synaptic_intelligence_with_gradients_that_are_nan() -> None:

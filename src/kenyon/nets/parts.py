@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, expected
 from kenyon.nets.shapes import shapes_through
 from kenyon.nets.steps import known_layers
 
@@ -34,6 +34,8 @@ class Parts:
 
 def take_apart(backbone: nn.Module) -> Parts:
     """A part in eval() inside a module in train() stays so; statistics that are held in this way are constants."""
+    if not isinstance(backbone, nn.Module):
+        raise expected("The backbone", "a torch.nn.Module that gives a vector for every sample", backbone)
     for place, part in backbone.named_modules():
         if isinstance(part, _BatchNorm) and not part.track_running_stats:
             raise ConfigError(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kenyon.errors import DataError, shown
+from kenyon.errors import DataError, expected, shown
 from kenyon.streams.cuts import Classes, Cut
 from kenyon.streams.labels import numbered
 from kenyon.streams.partition import FixedTest, GivenValidation, Partition, RandomTest
@@ -49,6 +49,8 @@ def from_arrays(
         raise DataError(f"{name}: x has {len(pool)} samples and y {len(labels)} labels. Give one label a sample.")
     if len(names) < 2:
         raise DataError(f"{name}: all samples have the class {', '.join(names)}. A task needs two or more.")
+    if by is not None and not hasattr(by, "cut"):
+        raise expected("by", "a cut into tasks, such as Classes(2), Domains(places) or Times(when)", by)
     tasks = (by or Classes()).cut(labels, names)
     groups = tuple(replace(group, fixed=group.fixed or ordered) for group in tasks.groups)
     tested = None if isinstance(test, float) else _mask(test, len(labels), f"{name}: test")

@@ -44,6 +44,8 @@ class Collaborative(nn.Module):
             widths = ", ".join(str(vector.shape[-1]) for vector in each)
             raise ConfigError(f"Backbones must give vectors of one length, to be summed, and these give {widths}.")
         vectors = torch.stack(each)  # (K, B, F)
+        if not 0 <= task < len(self.heads):
+            raise ConfigError(f"There is no head {task}: there are {len(self.heads)}, counted from 0.")
         head = self.heads[task]
         logits = head(vectors.sum(0))
         if not own:

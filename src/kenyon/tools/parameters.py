@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from kenyon.errors import ConfigError, unknown
+from kenyon.errors import ConfigError, expected, unknown
 from kenyon.tools.learned import Learned
 
 Excluded = str | nn.Module | Sequence[str | nn.Module]
@@ -29,7 +29,11 @@ def bare(model: nn.Module) -> nn.Module:
 
 def listed(exclude: Excluded) -> list[str | nn.Module]:
     """What is excluded, one or several, as a list."""
-    return [exclude] if isinstance(exclude, (str, nn.Module)) else list(exclude)
+    if isinstance(exclude, (str, nn.Module)):
+        return [exclude]
+    if not isinstance(exclude, Iterable):
+        raise expected("exclude", "names or modules of the model, such as 'head' or '2'", exclude)
+    return list(exclude)
 
 
 class Chosen:

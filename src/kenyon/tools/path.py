@@ -37,6 +37,12 @@ class Path:
         """From its next step on; asked twice, once."""
         if optimiser in self.followed:
             return
+        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        if not any(id(p) in mine for p in self.chosen.named().values()):
+            raise ConfigError(
+                f"This {type(optimiser).__name__} moves none of the parameters that are protected: it was made for "
+                "another model, or before this one was copied. Make one of this model's parameters and track that."
+            )
         self.followed.add(optimiser)
         before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
 
