@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kenyon.cli import main
 from kenyon.cli.consoles import OutputError, speaking
+from kenyon.cli.progress import FleetBar
 from tests.cli.conftest import Said
 
 RUN = ("run", "digits", "-m", "finetune", "--seeds", "1", "--epochs", "1", "--tasks", "2", "--no-fwt")
@@ -60,3 +62,14 @@ def test_what_was_buffered_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdout", nowhere)
         with pytest.raises(OutputError), speaking():
             print("little")
+
+
+@pytest.mark.parametrize("width", [45, 60, 80, 120])
+def test_the_time_left_is_told_whole_however_narrow_a_terminal_is(width: int) -> None:
+    written = io.StringIO()
+    with FleetBar(Console(file=written, force_terminal=True, width=width, color_system=None)) as bar:
+        bar.begins("caf-ewc", "5 seeds", 0, 100)
+        bar.goes_on(37, "6 runs of 3 points, task 4/5, epoch 337/1000")
+        bar.bars.refresh()
+    last = next(line for line in reversed(written.getvalue().splitlines()) if "caf-ewc" in line)
+    assert "0:00:00 left -:--:--" in last and "━" in last

@@ -8,7 +8,9 @@ from typing import Self
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from kenyon.clock import Stopwatch
 from kenyon.experiments.grid import AnyCell
@@ -17,6 +19,15 @@ from kenyon.rl.loop import Agents
 from kenyon.train import Interrupted, Trainer
 
 LINE_EVERY = 30.0  # seconds between lines where there is no terminal
+
+
+class Shortened(TextColumn):
+    """Text that gives way on a narrow terminal, as the bar does: how long it will take is always told whole."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
 
 
 class FleetBar:
@@ -29,12 +40,12 @@ class FleetBar:
         """`stop`: asked before a fleet begins; once it says so, none does."""
         self.console, self.stop = console, stop
         self.bars = Progress(
-            TextColumn("{task.description:<14}", markup=False),
-            BarColumn(),
-            TextColumn("{task.fields[where]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description:<14}", markup=False, table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=16),
+            Shortened("{task.fields[where]}", markup=False, table_column=Column()),
+            TimeElapsedColumn(Column(no_wrap=True)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=console,
         )
         self.bar: TaskID | None = None
