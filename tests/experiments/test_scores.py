@@ -36,6 +36,18 @@ def found_of(scores: list[Score], folder: Path, folds: int = 3) -> Found:
     )
 
 
+def test_a_choice_at_the_end_of_what_was_tried_is_told(tmp_path: Path) -> None:
+    def chosen(*best: Any) -> list[str]:
+        names, tried = ("lambda_sp", "gamma", "rounds", "fisher"), [(1e3, 1e4, 1e5), (0.1, 0.2, 0.3), (1, 2), "ab"]
+        points = [dict(zip(names, point, strict=True)) for point in product(*tried)]
+        points.sort(key=lambda point: tuple(point.values()) != best)
+        return found_of([Score(p, Summary.of([80.0, 90.0, 70.0])) for p in points], tmp_path).at_the_end
+
+    assert chosen(1e4, 0.2, 1, "a") == []
+    ends = ["lambda_sp=1000 is the smallest that was tried", "gamma=0.3 is the largest that was tried"]
+    assert chosen(1e3, 0.3, 2, "b") == ends
+
+
 def test_distances_to_the_best_are_taken_fold_by_fold(tmp_path: Path) -> None:
     scores = [
         Score({"lambda_sp": 1e6, "fisher": "exact"}, Summary.of([80.0, 90.0, 70.0])),

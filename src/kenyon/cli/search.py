@@ -79,8 +79,12 @@ def search_command(
     figure = draw_search(found, found.folder / "figure.png")
     told.print(f"Drawn in {figure}.", soft_wrap=True)
     own = [benchmark] if is_user_file(benchmark) else []
-    command = shlex.join(["kenyon", "run", *own, "--config", str(found.path)])
+    taken = (out / found.benchmark / found.method / "result.json").exists()  # by other settings, most likely
+    elsewhere = ["--out", f"{out}-chosen"] if taken else []
+    command = shlex.join(["kenyon", "run", *own, "--config", str(found.path), *elsewhere])
     told.print(f"Best: {best}. {command} runs it.", soft_wrap=True)
+    if found.at_the_end:
+        told.print(f"{'; '.join(found.at_the_end)}: there may be better ones beyond.", soft_wrap=True)
 
 
 def _tell(found: Found, spoken: Console) -> None:

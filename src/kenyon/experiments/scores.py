@@ -72,6 +72,17 @@ class Found:
             return None
         return Summary.of([there - here for there, here in zip(best.runs, score.aac.runs, strict=True)])
 
+    @property
+    def at_the_end(self) -> list[str]:
+        """Of which settings the best value is the smallest or the largest that was tried, in words."""
+        found = []
+        for name, best in self.best.items():
+            tried = {score.settings[name] for score in self.scores if name in score.settings}
+            if len(tried) > 2 and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in tried):
+                end = {min(tried): "smallest", max(tried): "largest"}.get(best)
+                found += [f"{name}={value_text(best)} is the {end} that was tried"] if end else []
+        return found
+
     def table(self) -> str:
         """The points, best first: mean ± standard error over the folds, and how far each is behind the best."""
         names = list(self.scores[0].settings)
