@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from kenyon import run as run_experiment
+from kenyon.errors import ConfigError
+from kenyon.experiments.config import configure
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 from tests.report.made import made, saved
@@ -339,3 +342,35 @@ def test_unfinished_runs_are_named(kenyon: Callable[..., Said], tmp_path: Path, 
         said = kenyon(words[0], tmp_path / "results", *words[1:])
         assert said.code == (0 if finished else 1)
         assert "Unfinished runs are in digits/ewc: the command that began them goes on" in said.err
+
+
+def test_the_picture_is_of_what_was_there_too(
+    kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[list[str]] = []
+    monkeypatch.setattr("kenyon.cli.run.draw_results", lambda results, path: drawn.append([*results]) or path)
+    run = ("run", "digits", "--seeds", 1, "--out", tmp_path, *SMALL, "--method")
+    kenyon(*run, "finetune,ewc")
+    said = kenyon(*run, "mas")
+    assert "with ewc, finetune, which were there" in said.err
+    kenyon(*run, "ewc")
+    assert [sorted(names) for names in drawn] == [["ewc", "finetune"], *[["ewc", "finetune", "mas"]] * 2]
+    other = json.loads((tmp_path / "digits" / "mas" / "result.json").read_text())
+    other["config"]["training"]["rate"] = 0.5  # as by another program: it is no longer of the same settings
+    (tmp_path / "digits" / "mas" / "result.json").write_text(json.dumps(other))
+    said = kenyon(*run, "ewc")
+    assert said.code == 0 and drawn[-1] == ["ewc"]
+
+
+def test_two_forms_of_one_answer_are_refused(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("show", tmp_path, "--json", "--markdown")
+    assert said.code == 1 and "Choose one" in said.err
+
+
+def test_what_other_programs_call_it_is_known() -> None:
+    for words, meant in (({"lr": 0.1}, "rate"), ({"batch_size": 3}, "batch"), ({"n_epochs": 3}, "epochs")):
+        with pytest.raises(ConfigError, match=f"Here it is called {meant}"):
+            configure("digits", "ewc", overrides=words)
+    for name, meant in (("method", "methods"), ("seed", "seeds")):
+        with pytest.raises(ConfigError, match=rf"takes {meant}=\.\.\., not {name}"):
+            run_experiment("digits", **{name: "ewc"})

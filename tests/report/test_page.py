@@ -18,7 +18,9 @@ import kenyon
 from kenyon.errors import KenyonError, ResultsError
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
+from kenyon.methods import METHODS
 from kenyon.report.page import SECTIONS, Section, document, section, write_report
+from kenyon.report.page.entries import OF_ALL
 from kenyon.report.page.summary import pm
 from kenyon.report.tables import duration
 from tests.cli.conftest import Said
@@ -362,3 +364,13 @@ def test_from_python_before_and_after_the_package_was_imported(tmp_path: Path) -
     assert isinstance(kenyon.report, ModuleType)
     assert kenyon.report(folder, tmp_path / "a.html") == tmp_path / "a.html"  # type: ignore[operator]
     assert kenyon.report(folder / "digits" / "ewc" / "result.json", tmp_path) == tmp_path / "report.html"  # type: ignore[operator]
+
+
+def test_charts_leave_out_points_of_a_grid_and_never_a_method(tmp_path: Path) -> None:
+    methods = [made(name) for name in METHODS if name != "random-init"]
+    points = [made("caf-ewc", point={"gamma": v}) for v in range(40)]
+    page = page_of(saved(tmp_path / "all", *methods), tmp_path)
+    [overview] = [view for view in page.values["views"].values() if view["title"] == "digits"]
+    assert {one["name"] for one in overview["data"]} == {r.method for r in methods} and len(methods) > OF_ALL
+    page = page_of(saved(tmp_path / "points", *points), tmp_path)
+    assert "Of many points of a grid the best are drawn." in page.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import run_games_command
+from kenyon.cli.show import load_results
 from kenyon.cli.watched import watched
 from kenyon.clock import since
 from kenyon.errors import ConfigError, shown, unknown
@@ -20,7 +22,7 @@ from kenyon.experiments.config import Config
 from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import Result, plain
-from kenyon.experiments.runner import check_data
+from kenyon.experiments.runner import REFERENCE, check_data
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
@@ -155,8 +157,20 @@ def draw(name: str, results: dict[str, Result], path: Path, told: Console) -> No
         return
     if not any(result.complete_runs for result in results.values()):
         raise none_finite(name)
-    figure = draw_results(results, path)
-    told.print(f"Drawn in {figure}.", soft_wrap=True)
+    beside = _beside(name, results, path.parent)
+    figure = draw_results(beside | results, path)
+    also = f", with {', '.join(beside)}, which {'was' if len(beside) == 1 else 'were'} there" if beside else ""
+    told.print(f"Drawn in {figure}{also}.", soft_wrap=True)
+
+
+def _beside(name: str, results: Mapping[str, Result], folder: Path) -> dict[str, Result]:
+    """Methods of the folder that were not asked for and have the same settings: the picture is of them too."""
+    asked = {REFERENCE, *(result.method for result in results.values())}
+    there = load_results(folder).get(name, {})
+    same = {label: r for label, r in there.items() if label == r.method}  # others are labelled by what differs
+    if not all(method in same for method in asked - {REFERENCE}):
+        return {}
+    return {label: r for label, r in same.items() if label not in asked and r.complete_runs}
 
 
 def _refuse(why: str, options: dict[str, Any]) -> None:

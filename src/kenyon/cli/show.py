@@ -26,6 +26,8 @@ from kenyon.rl.results import GameResult, has_images, load_scores
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
+    if as_json and as_markdown:
+        raise ConfigError("--json and --markdown are two forms of one answer. Choose one.")
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
     if told := unfinished(path):

@@ -18,7 +18,7 @@ from kenyon.metrics import Summary
 
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
-BEST = "*: the best point of its method on these seeds."
+BEST = "*: the best point of its method on these seeds, by what it was tested on; `kenyon search` chooses without."
 HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
 MEANINGS = {
     "AAC %": "AAC: accuracy of all tasks in the end.",

@@ -58,6 +58,10 @@ class Comparison:
         return [self.what, published, mean, sem, n, difference, errors]
 
 
+UNDECIDED = (
+    f"A claim is decided at the {SURE:.0%} level of Student's t, run by run with equal seeds: two runs have to be "
+    "12.7 standard errors from 0, three 4.3, five 2.8."
+)
 COLUMNS = ("", "published", "measured", "standard error", "runs", "difference", "in standard errors")
 
 

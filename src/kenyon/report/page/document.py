@@ -139,6 +139,8 @@ def _overview(
         "Average accuracy of all tasks after the last one, in per cent. Large marks: mean with one standard error. "
         f"Small marks: runs.{' Upright lines: published.' if known else ''}"
     )
+    if any(len(g.drawn) < sum(e.aac is not None for e in g.main) for g in groups):
+        note += " Of many points of a grid the best are drawn."
     shown = {g.benchmark: {e.label: e.result for e in g.shown} for g in groups}
     return tag(
         "section",

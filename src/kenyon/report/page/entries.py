@@ -70,7 +70,7 @@ class Group:
 
     @cached_property
     def drawn(self) -> list[Entry]:
-        """Those that charts have room for: of many, the best points a method and the best of all."""
+        """Those that charts have room for: every method, and of many points of grids the best a method and of all."""
         rated = [(aac.mean, e) for e in self.main if (aac := e.aac) is not None]
         rated.sort(key=lambda pair: -pair[0])
         of_method: dict[str, int] = {}
@@ -78,7 +78,7 @@ class Group:
         for _, entry in rated:
             method = entry.result.method
             of_method[method] = of_method.get(method, 0) + 1
-            if of_method[method] <= OF_A_METHOD and len(kept) < OF_ALL:
+            if not entry.result.point or (of_method[method] <= OF_A_METHOD and len(kept) < OF_ALL):
                 kept.add(entry.label)
         return [e for e in self.main if e.label in kept]
 
