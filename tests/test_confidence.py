@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,6 +14,9 @@ from torch import Tensor
 from kenyon.errors import ConfigError
 from kenyon.nets.heads import NO_CLASS
 from kenyon.penalties import Confidence, Predictions
+from kenyon.train import Trainer, Training
+from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
+from tests.train.fleets import method
 
 
 def said(logits: Tensor, weight: Tensor) -> Tensor:
@@ -65,3 +69,24 @@ def test_classes_that_are_not_there_count_nothing() -> None:
 def test_impossible_strengths_are_refused(bad: float) -> None:
     with pytest.raises(ConfigError, match="lambda_cpr"):
         Confidence(bad)
+
+
+def test_it_counts_in_the_validation_loss() -> None:
+    stream, strength = hand_stream([47, 35], seed=5, held_out=13, noise=1000), 1.7
+    training = Training(epochs=2, batch=16, rate=0.01)
+    trainer = make_trainer(method("cpr-ewc", lambda_cpr=strength), [stream], training, backbone=plain_mlp(5))
+    seen: list[tuple[float, float]] = []
+
+    def watch(now: Trainer) -> bool:
+        if (now.position.phase, now.position.epoch) == (0, 1):
+            split = stream.tasks[0].validation
+            logits = Hand(DigitsLearner(5), 1, (2, 2)).logits(now.theta[0].double(), normalised(split, stream), 0)[0]
+            log_p = logits.log_softmax(1)
+            entropy = -(log_p.exp() * log_p).sum(1).mean()
+            expected = F.nll_loss(log_p, split.labels) - strength * entropy
+            seen.append((float(now.validation_loss[0]), float(expected)))
+        return False
+
+    trainer.run(watch)
+    [(ours, expected)] = seen
+    assert ours == pytest.approx(expected, rel=1e-4)

@@ -13,11 +13,13 @@ from kenyon.errors import ConfigError
 from kenyon.importance import (
     GradientImportance,
     accumulated,
+    fisher_core50,
     fisher_exact,
     fisher_large,
     fisher_published,
     mas,
     mas_core50,
+    mas_large,
 )
 from kenyon.methods import Method
 from kenyon.nets import digits_mlp
@@ -265,3 +267,43 @@ def test_unknown_accumulation_is_refused() -> None:
 def test_published_defaults() -> None:
     assert (fisher_published().accumulate, fisher_exact().accumulate) == ("average", "sum")
     assert (mas().accumulate, si().accumulate, si().damping) == ("sum", "sum", 0.01)
+
+
+def test_core50_fisher_by_hand() -> None:
+    """Batches of 32, without dropout."""
+    hand = Hand(DigitsLearner(WIDTH), 1, (2, 2))
+    trainer, ours = measured(fisher_core50(), STREAMS, 1, digits_mlp(WIDTH))
+    for run, stream in enumerate(STREAMS):
+        split, row = stream.tasks[0].train, trainer.theta[run].double()
+        x, y, N = normalised(split, stream), split.labels, len(split)
+        expected = torch.zeros(hand.protected, dtype=torch.float64)
+        for batch in (slice(start, start + 32) for start in range(0, N, 32)):
+            expected += 32 * gradient(hand, row, "mean cross-entropy", x[batch], y[batch], None) ** 2 / N
+        assert_close(ours[run], expected)
+
+
+@pytest.mark.parametrize("K", [1, 3])
+def test_large_mas_is_64_times_mas_with_its_dropout(K: int) -> None:
+    plain, large = (measured(form(), STREAMS, K, digits_mlp(WIDTH))[1] for form in (mas, mas_large))
+    torch.testing.assert_close(large, 64 * plain)
+
+
+def test_how_importances_are_accumulated_unless_told_otherwise() -> None:
+    averaged = (fisher_published, fisher_large, fisher_core50, mas_core50)
+    assert {form().accumulate for form in averaged} == {"average"}
+    assert {form().accumulate for form in (fisher_exact, mas, mas_large)} == {"sum"}
+
+
+def test_the_pull_to_the_task_before_is_no_part_of_a_large_importance() -> None:
+    """The gradient that is squared is that of the whole loss; but the anchor has come to the weights by then."""
+    stream = hand_stream([47, 35], seed=5, noise=1000)
+    protected = Method(fisher_large("last"), (StabilityProtection(1e-2),))
+    trainer = make_trainer(protected, [stream], Training(epochs=1, batch=16, rate=0.01), backbone=plain_mlp(WIDTH))
+    trainer.run()
+    hand, split = Hand(DigitsLearner(WIDTH), 1, (2, 2)), stream.tasks[1].train
+    x, N, total = normalised(split, stream), len(split), torch.zeros(trainer.importance.shape[1], dtype=torch.float64)
+    for start in range(0, N, 20):
+        leaf = trainer.theta[0].double().requires_grad_()
+        loss = F.cross_entropy(hand.logits(leaf, x[start : start + 20], 1)[0], split.labels[start : start + 20])
+        total += 64**2 / N * torch.autograd.grad(loss, leaf)[0][: hand.protected] ** 2
+    assert_close(trainer.importance[0].double(), total)

@@ -363,3 +363,13 @@ def test_impossible_strengths_are_refused(bad: float | Tensor, make_penalty: typ
 def test_zero_is_possible(penalty: type) -> None:
     penalty(0.0)
     penalty(torch.zeros(2))
+
+
+def test_af2_pulls_as_its_value_says() -> None:
+    net, hand, theta = make()
+    beside = {"expanded": net.initial([5, 6, 7]).double(), "expanded_importance": positive(hand, 3)}
+    for strength in (0.7, torch.tensor([0.0, 0.3, 2.5], dtype=torch.float64)):
+        penalty, leaf = ActiveForgetting2(strength), theta.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(penalty.value(weights(net, leaf, **beside)).sum(), leaf)
+        found = pushed(penalty, weights(net, theta, **beside))
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)

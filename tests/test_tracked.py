@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.tracked import rwalk
+from kenyon.tracked import _scaled, rwalk
 
 
 @dataclass
@@ -92,3 +92,17 @@ def test_the_papers_form_has_both_parts_between_0_and_1(steps: list[tuple[list[f
 def test_another_form_is_refused() -> None:
     with pytest.raises(ConfigError, match="third"):
         rwalk("third")  # type: ignore[arg-type]
+
+
+def test_the_papers_form_by_hand() -> None:
+    """Weight 0: g = 2, d = -0.1: F = 3.6, s = 0.2 / 0.028. Weight 1: g = 1, d = 0.1: F = 0.9, s < 0, which counts for
+    nothing. Weight 2: g = 1, d = -0.1: F = 0.9, s = 0.1 / (0.9 * 0.005 + 0.01). Either part by its largest.
+    """
+    found = walk([[2.0, 1.0, 1.0]], [[-0.1, 0.1, -0.1]], "paper")
+    expected = torch.tensor([2.0, 0.25, 0.25 + (0.1 / 0.0145) / (0.2 / 0.028)], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_papers_form_scales_every_run_by_its_own_largest() -> None:
+    rows = torch.tensor([[1.0, 4.0], [2.0, 200.0], [0.0, 0.0]])
+    assert _scaled(rows).tolist() == [[0.25, 1.0], [pytest.approx(0.01), 1.0], [0.0, 0.0]]

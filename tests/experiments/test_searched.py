@@ -54,3 +54,31 @@ def test_grids_rise_and_missing_ones_are_named() -> None:
         find_grid("r-cifar-100", "rwalk")
     with pytest.raises(ConfigError, match="has none"):
         find_grid("mine", "ewc")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "agscl", "pnc", "si"),
+    [
+        ("s-cifar-100", (3200, 10, 0.3), 50000, 10),
+        ("r-cifar-100", (1600, 10, 0.3), None, 10),
+        ("r-cifar-10-100", (7000, 20, 0.2), 50000, 8),
+        ("omniglot", (1000, 7, 0.5), 1e7, 10),
+        ("cub-200", (1e-3, 1e-2, 0.1), 10, 0.4),
+        ("tiny-imagenet", (0.1, 1e-3, 0.1), 80, 0.8),
+    ],
+)
+def test_chosen_values_are_those_of_the_table(
+    benchmark: str, agscl: tuple[float, ...], pnc: float | None, si: float
+) -> None:
+    """Supplementary Table 6, with the exceptions that `hyperparameters` names."""
+    chosen = HYPERPARAMETERS[benchmark]
+    assert tuple(chosen["agscl"].values()) == agscl and chosen["si"] == {"lambda_sp": si}
+    assert pnc is None or chosen["pnc"]["lambda_sp"] == pnc
+
+
+@pytest.mark.parametrize("benchmark", ["s-cifar-100", "r-cifar-100", "r-cifar-10-100"])
+def test_active_forgetting_on_cifar_has_its_published_forms(benchmark: str) -> None:
+    chosen = HYPERPARAMETERS[benchmark]
+    assert chosen["mas-af1"]["from_first"] is True
+    assert {chosen[name]["af1_heads"] for name in ("ewc-af1", "mas-af1", "caf-ewc", "caf-mas")} == {"open"}
+    assert {chosen[name]["af2_validated"] for name in ("ewc-af2", "mas-af2")} == {False}

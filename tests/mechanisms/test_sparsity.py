@@ -347,3 +347,23 @@ def test_importance_fades_and_grows() -> None:
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         GroupSparsity(**({"lambda_sp": 1.0, "mu": 1.0, "rho": 0.5} | wrong))
+
+
+def test_a_share_of_many_nodes() -> None:
+    """0.3 of 100 is a little more than 30 in float32."""
+    trainer = sparse(PLATEAU, hyper={"rho": 0.3}, width=100)
+    mine = hooks(trainer)
+    nothing = mine.nodes.per_layer(torch.zeros_like(mine.importance, dtype=torch.bool))
+    assert int(mine.nodes.per_layer(mine._renewed(nothing))[0].sum()) == 30
+
+
+@pytest.mark.parametrize("moment", [(1, 0), (1, 3), (2, 5)])
+def test_what_is_held_at_zero_is_held_after_a_restart(moment: tuple[int, int], tmp_path: Path) -> None:
+    whole, begun, again = (sparse(PLATEAU, seeds=(0, 1), backbone=convolutional()) for _ in range(3))
+    whole.run()
+    with pytest.raises(Interrupted):
+        begun.run(lambda now: (now.position.phase, now.position.epoch) == moment)
+    save_state(tmp_path / "state", begun.tensors(), begun.position, "me")
+    again.position = load_state(tmp_path / "state", again.tensors(), "me")
+    again.run()
+    assert_same(again, 0, whole, 0)

@@ -133,3 +133,12 @@ def test_gradients_of_a_run_are_written_where_they_are_wanted() -> None:
     for name in ("dense1.weight", "dense2.weight"):
         assert found[name].data_ptr() == places[name].data_ptr()
         torch.testing.assert_close(places[name], net.layout.view(expected, name), rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_of_biases_are_added_up_in_their_own_type() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 300, 8, generator=generator).bfloat16()
+    weight, bias = torch.randn(1, 4, 8, generator=generator), torch.zeros(1, 4, requires_grad=True)
+    slope = torch.randn(1, 300, 4, generator=generator).bfloat16()
+    (found,) = torch.autograd.grad(dense_in_shares(x, weight, bias), [bias], slope)
+    torch.testing.assert_close(found, slope.float().sum(1), rtol=1e-6, atol=1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -133,3 +134,14 @@ def test_when_all_runs_diverge_the_training_ends() -> None:
     position = trainer.run()
     assert position.diverged == [[0, 0], [0, 0]]
     assert position.records == []
+
+
+@pytest.mark.parametrize("name", ["ewc", "ewc-af2", "agscl"])
+def test_runs_of_unequal_sizes_equal_runs_alone_with_momentum(name: str) -> None:
+    """Where a run has no batch any more, its momentum has to wait."""
+    steps: dict[str, Any] = {"optimiser": "sgd", "schedule": "step", "drop_epoch": 2, "validation": 0.0}
+    sgd = Training(epochs=3, batch=16, rate=5e-3, carry=True, **steps)
+    streams = [hand_stream(sizes, seed=seed) for seed, sizes in enumerate(([90, 40], [33, 70], [64, 5]))]
+    together = trained(name, streams, sgd)
+    for run, stream in enumerate(streams):
+        assert_same(together, run, trained(name, [stream], sgd))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kenyon.importance import fisher_published
 from kenyon.methods import METHODS, Method
+from kenyon.penalties import StabilityProtection
 from kenyon.random import Purpose, key, normal
 from kenyon.train import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
@@ -372,3 +373,43 @@ def test_an_engine_stands_at_its_first_phase() -> None:
     trainer._enter_phase()
     assert set(vars(trainer.engine)) == before
     assert torch.equal(trainer.engine.samples.sizes, first) and trainer.engine.first == 0
+
+
+def test_a_validation_loss_that_is_no_number_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = make_trainer(method("finetune"), [hand_stream([40, 30], seed=seed) for seed in range(2)], SHORT)
+    held_out = trainer.objective.held_out
+
+    def broken(into: Tensor) -> None:
+        held_out(into)
+        if trainer.position.phase == 1:
+            into[1] = torch.inf
+
+    monkeypatch.setattr(trainer.objective, "held_out", broken)
+    trainer.run()
+    assert trainer.position.diverged == [None, [1, 0]]
+
+
+@pytest.mark.parametrize("name", ["discrete", "random-init"])
+def test_a_run_that_diverges_names_its_task_where_every_task_begins_anew(name: str) -> None:
+    trainer = make_trainer(method(name), [hand_stream([40, 30], seed=seed) for seed in range(2)], SHORT)
+
+    def poison(now: Trainer) -> bool:
+        if (now.position.phase, now.position.epoch) == (1, 1):
+            now.theta[0] = torch.nan
+        return False
+
+    trainer.run(poison)
+    assert trainer.position.diverged == [[1, 1], None]
+
+
+def test_where_every_task_begins_anew_none_was_before() -> None:
+    again = Method(fisher_published(), (StabilityProtection(1.0),), schedule="restart")
+    trainer = make_trainer(again, [hand_stream([40, 30])], Training(epochs=2, batch=16))
+    seen = set()
+
+    def watch(now: Trainer) -> bool:
+        seen.add((now.tasks_before, now.task, now.objective.penalised, now.objective.first_task))
+        return False
+
+    trainer.run(watch)
+    assert {now[1:] for now in seen} == {(0, False, True)} and {now[0] for now in seen} >= {0, 1}

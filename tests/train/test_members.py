@@ -110,3 +110,14 @@ def test_rows_have_seeds_of_their_own_and_the_tasks_of_their_run(seeds: list[int
     for number, row in enumerate(rows):
         assert row.tasks is streams[number // members].tasks
     assert [row.seed for row in rows[::members]] == seeds
+
+
+def test_they_average_probabilities_and_not_logarithms() -> None:
+    """Two are rather sure of class 1, the third is sure that it is not: 0.88, 0.88 and 0 are 0.59 on average."""
+    trainer = make_trainer(method("icl-ewc"), [hand_stream([40, 30], classes=[3, 3])], SHORT)
+    trainer.theta.zero_()
+    for row, odds in zip(trainer.theta, (2.0, 2.0, -20.0), strict=True):
+        trainer.net.layout.view(row, "head.bias")[:] = torch.tensor([0.0, odds, -30.0])
+    share = [100 * float((task.test.labels == 1).float().mean()) for task in trainer.streams[0].tasks]
+    assert share == pytest.approx([30, 30])
+    assert trainer._tested().accuracy[0].tolist() == pytest.approx(share)

@@ -15,7 +15,7 @@ from kenyon.errors import ConfigError
 from kenyon.methods import Method, find_method
 from kenyon.replay import Replay
 from kenyon.streams import Stream
-from kenyon.train import Training
+from kenyon.train import Trainer, Training
 from kenyon.train.fleet import Fleet
 from kenyon.train.memory import Memory, first_places, kept_samples
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
@@ -171,3 +171,17 @@ def test_a_memory_for_more_than_there_is_keeps_everything() -> None:
     memory = Memory(fleet, Replay(memory=10**12))
     memory._fill(1)
     assert int(memory.sizes[0, 0]) == len(fleet.streams[0].tasks[0].train)
+
+
+def test_old_samples_differ_between_epochs() -> None:
+    replay = find_method("er")({"memory": 10, "replay_batch": 4})
+    trainer = make_trainer(replay, [hand_stream([60, 60])], Training(epochs=3, batch=16))
+    seen: list[tuple[int, ...]] = []
+
+    def watch(now: Trainer) -> bool:
+        if now.position.phase == 1 and now.position.epoch:
+            seen.append(tuple(now.engine.loader.index[0, :, 16:].flatten().tolist()))
+        return False
+
+    trainer.run(watch)
+    assert len(set(seen)) == 3

@@ -17,7 +17,7 @@ from kenyon.train import Interrupted, Trainer, Training
 from kenyon.train.schedule import SAFETY, Plateau
 from kenyon.train.state import load_state, save_state
 from tests.references import hand_stream, make_trainer
-from tests.train.fleets import method
+from tests.train.fleets import SHORT, method
 
 LONG = Training(epochs=60, batch=32, rate=0.02, patience=2)
 
@@ -162,3 +162,10 @@ def test_settled_only_far_above_the_best_and_for_good(losses: list[float], patie
 
 def test_a_loss_that_is_no_number_settles_nothing() -> None:
     assert not any(told(plateau(), [float("nan")] * 9))
+
+
+def test_answers_of_the_phase_before_settle_nothing() -> None:
+    trainer = make_trainer(method("finetune"), [hand_stream([40, 30])], SHORT)
+    trainer.settling.ask(5, torch.ones(1))
+    trainer._enter_phase()
+    assert not trainer.settling.known(last=True)

@@ -107,3 +107,9 @@ def test_what_does_not_go_with_a_shared_head_is_told() -> None:
         make_trainer(method("agscl"), [domains()], SHORT, backbone=mlp())
     with pytest.raises(ConfigError, match="need the same classes"):
         Net(mlp(), (6,), (2, 3), shared_head=True)
+
+
+def test_a_learner_a_task_counts_a_head_for_each() -> None:
+    trainer = make_trainer(method("discrete"), [domains()], SHORT, backbone=mlp())
+    assert trainer.discrete is not None
+    assert trainer.parameter_count == sum(w.numel() for w in trainer.discrete.weights(0).values())

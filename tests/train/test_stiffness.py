@@ -18,7 +18,8 @@ from kenyon.train.adam import Adam
 from kenyon.train.loop import Watcher
 from kenyon.train.sgd import Sgd
 from kenyon.train.stiffness import bound, stiffness, told_of_stiffness
-from tests.references import hand_stream
+from tests.references import hand_stream, make_trainer
+from tests.train.fleets import method
 
 
 def spring(curvature: float) -> Pull:
@@ -124,3 +125,16 @@ def test_bounded_protection_is_as_it_was_where_steps_follow_anyway() -> None:
     assert usual.live == bounded.live == [0, 1]
     assert float(usual.importance.max()) > 0
     assert all(map(torch.equal, usual.tensors().values(), bounded.tensors().values()))
+
+
+def test_why_goes_by_the_rate_of_now_and_by_every_learner_of_a_run() -> None:
+    regime = Training(epochs=20, batch=8, rate=0.01, optimiser="sgd", schedule="step", drop_epoch=90, validation=0.0)
+    streams = [hand_stream([47, 20], seed=seed) for seed in range(2)]
+    trainer = make_trainer(method("icl-ewc", lambda_sp=1.0), streams, regime)
+    trainer.position.phase = 1
+    trainer._enter_phase()
+    trainer.rate.fill_(0.001)
+    trainer.importance.zero_()
+    trainer.importance[-1, 3] = 7000.0  # the last learner of the second run
+    trainer.position.diverged = [[1, 0], [1, 0]]
+    assert not trainer.why_diverged(0) and "was 7," in trainer.why_diverged(1)
