@@ -11,6 +11,7 @@ import numpy as np
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
+from kenyon.experiments.meanings import settings_markdown
 from kenyon.experiments.results import Result
 from kenyon.methods import METHODS
 from kenyon.report.beside_published import published_sentence, published_view
@@ -27,7 +28,7 @@ HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
 PAGES = (
     HERE.parent / "README.md",
-    *(DOCS / f"{page}.md" for page in ("games", "index", "results", "scale", "speed")),
+    *(DOCS / f"{page}.md" for page in ("games", "index", "results", "running", "scale", "speed")),
 )
 # Pictures of docs/pictures -> the folder of their results, and the methods that are shown.
 PICTURES = {
@@ -199,6 +200,7 @@ BLOCKS = {
     "schedule": schedule,
     "ray": ray,
     "settling": settling,
+    "settings": settings_markdown,
 }
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *(f"docs/{name}.md" for name in ("games", "index", "results", "scale", "speed"))]
+    "page", ["README.md", *(f"docs/{name}.md" for name in ("games", "index", "results", "running", "scale", "speed"))]
 )
 def test_tables_are_those_of_the_result_files(page: str) -> None:
     rendered = runpy.run_path(str(ROOT / "benchmarks" / "update_readme.py"))["rendered"]

@@ -173,7 +173,7 @@ def test_data_list_says_what_is_there_and_where(kenyon: Callable[..., Said], tmp
         (["bench", "--device", "gpu"], "gpu"),
         (["bench", "--quick", "--out", "/proc/nowhere"], "--out"),
         (["run", "r-cifar-100", "--data", "nowhere"], "nowhere"),
-        (["list", "things"], "benchmarks"),
+        (["list", "xq"], "benchmarks"),
         (["show", "nothing-here"], "nothing-here"),
         (["data", "get", "cifar100"], "cifar-100"),
         (["data", "get", "cifar-100", "--url", "file:///etc/passwd"], "http"),
@@ -374,3 +374,20 @@ def test_what_other_programs_call_it_is_known() -> None:
     for name, meant in (("method", "methods"), ("seed", "seeds")):
         with pytest.raises(ConfigError, match=rf"takes {meant}=\.\.\., not {name}"):
             run_experiment("digits", **{name: "ewc"})
+
+
+def test_settings_are_listed_with_their_values(kenyon: Callable[..., Said], tmp_path: Path) -> None:
+    said = kenyon("list", "settings", "--method", "caf-ewc", "--benchmark", "r-cifar-100", "--json")
+    rows = {row["name"]: row for row in json.loads(said.out.splitlines()[-1])["settings"]}
+    assert rows["lambda_sp"]["value"] == 10000 and rows["epochs"]["value"] == 100 and rows["width"]["value"] == 9
+    assert rows["af1_heads"]["value"] == "open" and rows["afs_form"]["value"] == "published"
+    assert "caf-mas" in rows["gamma"]["methods"] and "eta" not in rows
+    said = kenyon("list", "settings")
+    assert said.code == 0 and "eta" in said.out and "share of these nodes" in said.out
+    for words, why in (
+        (("methods", "--method", "ewc"), "are for `kenyon list settings`"),
+        (("settings", "--benchmark", "digits"), "give --method too"),
+        (("settings", "--method", "ewx"), "no method called 'ewx'"),
+    ):
+        said = kenyon("list", *words)
+        assert said.code == 1 and why in said.err

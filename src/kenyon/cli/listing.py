@@ -1,37 +1,53 @@
-"""`kenyon list`: the benchmarks and the methods."""
+"""`kenyon list`: the benchmarks, the methods and what `--set` may change of them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from inspect import signature
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kenyon.cli.consoles import stdout
-from kenyon.errors import unknown
+from kenyon.cli.run import named_benchmark
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
-from kenyon.methods import LEARNERS, METHODS
+from kenyon.experiments.config import configure, settings
+from kenyon.experiments.labels import value_text
+from kenyon.experiments.meanings import MEANINGS, takes
+from kenyon.experiments.results import plain
+from kenyon.methods import LEARNERS, METHODS, find_method
 from kenyon.rl.arenas import ARENAS, Arena
 
 SEVERAL = f"parameters_of_{LEARNERS}_learners"
 COLUMNS = {  # what a terminal has room for; --json tells more
     "benchmarks": ("name", "tasks", "classes", "parameters", SEVERAL, "about"),
     "methods": ("name", "learners", "about", "settings"),
+    "settings": ("name", "meaning"),
 }
 
 HEADS = {SEVERAL: f"of {LEARNERS}\nlearners"}
 
 
-def list_command(what: str, *, as_json: bool) -> None:
-    lists = {"benchmarks": _benchmarks, "methods": _methods}
+def list_command(what: str, method: str | None, benchmark: str | None, *, as_json: bool) -> None:
+    lists: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "benchmarks": _benchmarks,
+        "methods": _methods,
+        "settings": partial(_settings, method, benchmark),
+    }
     if what not in lists:
         raise unknown("list", what, lists)
+    if what != "settings" and (method or benchmark):
+        raise ConfigError("--method and --benchmark are for `kenyon list settings`. Leave them out.")
     rows = lists[what]()
     if as_json:
-        print(json.dumps({what: rows}))
+        print(json.dumps(plain({what: rows})))
         return
-    shown = COLUMNS[what]
+    shown = (*COLUMNS[what], *(["value"] if "value" in rows[0] else []))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, leading=1)
     for key in shown:
         numbers = all(isinstance(row[key], int) for row in rows)
@@ -91,5 +107,23 @@ def _methods() -> list[dict[str, Any]]:
     ]
 
 
+def _settings(method: str | None, benchmark: str | None) -> list[dict[str, Any]]:
+    """Of a method or of any; with the values that it has on a benchmark."""
+    names = settings(find_method(method).name) if method else tuple(MEANINGS)
+    rows: list[dict[str, Any]] = [
+        {"name": name, "meaning": MEANINGS.get(name, ""), "methods": takes(name)} for name in names
+    ]
+    if benchmark is None:
+        return rows
+    if method is None:
+        raise ConfigError("Values on a benchmark are those of a method: give --method too.")
+    config = configure(named_benchmark(benchmark), method)
+    defaults = {n: p.default for n, p in signature(find_method(method).build).parameters.items()}
+    values = defaults | asdict(config.training) | asdict(config.architecture) | config.hyper
+    return [row | {"value": values[row["name"]]} for row in rows]
+
+
 def _cell(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "-"}[value]
+    return f"{value:,}" if isinstance(value, int) else value_text(value)

@@ -157,7 +157,8 @@ def configure(
     parts = len(bench.source.class_counts) if made.schedule == "discrete" else learners
     architecture = build_architecture(learners, partial(bench.width_for, parts), shape)
     if given:
-        raise unknown(f"setting of {method}", next(iter(given)), settings(method, made))
+        told = unknown(f"setting of {method}", next(iter(given)), settings(method, made))
+        raise ConfigError(f"{told} `kenyon list settings --method {method}` says what they mean.")
     if search and search.share + training.validation >= 1:
         raise ConfigError(
             f"Of the training data {search.share:g} is to score on and {training.validation:g} for validation, and "

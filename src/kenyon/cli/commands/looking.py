@@ -11,13 +11,17 @@ from kenyon.cli.options import DataDir, Device, Json, Results
 
 
 def list_(
-    what: Annotated[str, typer.Argument(help="benchmarks or methods")] = "benchmarks",
+    what: Annotated[str, typer.Argument(help="benchmarks, methods or settings")] = "benchmarks",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Only settings of this method.")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--benchmark", help="With the values that they have on this benchmark.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """List the benchmarks or the methods."""
+    """List the benchmarks, the methods, or the settings that --set may change."""
     from kenyon.cli.listing import list_command
 
-    list_command(what, as_json=json)
+    list_command(what, method, benchmark, as_json=json)
 
 
 def show(
