@@ -169,3 +169,22 @@ def test_answers_of_the_phase_before_settle_nothing() -> None:
     trainer.settling.ask(5, torch.ones(1))
     trainer._enter_phase()
     assert not trainer.settling.known(last=True)
+
+
+def test_what_happens_to_a_settled_run_later_counts_for_nothing() -> None:
+    """It trains on only because others beside it do: its result may not depend on them."""
+    trainer = make_trainer(method("finetune"), streams(3), LONG)
+    assert isinstance(trainer.schedule, Plateau)
+    schedule, broken = trainer.schedule, list[int]()
+
+    def poison(now: Trainer) -> bool:
+        settled = schedule.settled.nonzero().flatten().tolist()
+        if now.position.phase == 0 and now.position.epoch and not broken and 0 < len(settled) < 3:
+            broken.append(settled[0])
+            now.theta[settled[0]] = torch.nan
+        return False
+
+    trainer.run(poison)
+    [run] = broken
+    assert trainer.position.diverged == [None] * 3
+    assert_same_results(trainer, followed("finetune", some=[streams(3)[run]])[0], run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,9 +18,11 @@ from kenyon.train import Trainer, Training
 from kenyon.train.adam import Adam
 from kenyon.train.loop import Watcher
 from kenyon.train.sgd import Sgd
-from kenyon.train.stiffness import bound, stiffness, told_of_stiffness
+from kenyon.train.stiffness import bound, stiffness, why_overshot
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import method
+
+SGD = Training(epochs=20, batch=8, rate=0.01, optimiser="sgd", schedule="step", drop_epoch=90, validation=0.0)
 
 
 def spring(curvature: float) -> Pull:
@@ -34,11 +37,12 @@ def test_sgd_follows_a_spring_up_to_its_limit(momentum: float, share: float) -> 
     for _ in range(3000):
         sgd.step(theta, torch.zeros(1, 1), rate, torch.ones(1), [pull])
     assert abs(float(theta)) < 1e-6 if share < 1 else not abs(float(theta)) < 1e6
-    assert bool(told_of_stiffness(0.01 * stiffness([pull], 0), sgd.follows)) == (share > 1)
+    assert bool(why_overshot([pull], pull.weight, {0: 0.01}, sgd.follows)) == (share > 1)
 
 
 def test_adam_follows_every_spring() -> None:
-    assert not told_of_stiffness(1e30, Adam(torch.Size((1, 1)), torch.device("cpu")).follows)
+    pull, limit = spring(1e30), Adam(torch.Size((1, 1)), torch.device("cpu")).follows
+    assert not why_overshot([pull], pull.weight, {0: 1.0}, limit)
 
 
 def test_the_hardest_weight_of_a_row() -> None:
@@ -128,9 +132,8 @@ def test_bounded_protection_is_as_it_was_where_steps_follow_anyway() -> None:
 
 
 def test_why_goes_by_the_rate_of_now_and_by_every_learner_of_a_run() -> None:
-    regime = Training(epochs=20, batch=8, rate=0.01, optimiser="sgd", schedule="step", drop_epoch=90, validation=0.0)
     streams = [hand_stream([47, 20], seed=seed) for seed in range(2)]
-    trainer = make_trainer(method("icl-ewc", lambda_sp=1.0), streams, regime)
+    trainer = make_trainer(method("icl-ewc", lambda_sp=1.0), streams, SGD)
     trainer.position.phase = 1
     trainer._enter_phase()
     trainer.rate.fill_(0.001)
@@ -138,3 +141,20 @@ def test_why_goes_by_the_rate_of_now_and_by_every_learner_of_a_run() -> None:
     trainer.importance[-1, 3] = 7000.0  # the last learner of the second run
     trainer.position.diverged = [[1, 0], [1, 0]]
     assert not trainer.why_diverged(0) and "was 7," in trainer.why_diverged(1)
+
+
+def test_bounding_is_advised_only_where_it_helps() -> None:
+    """AF-2 pulls with importances of another network, which nothing bounds."""
+    trainer = make_trainer(method("ewc-af2", lambda_sp=1.0, lambda_af=1e9), [hand_stream([47, 20])], SGD)
+    trainer.run()
+    assert trainer.position.diverged != [None]
+    assert "so hard that steps overshot" in trainer.why_diverged(0) and "bounded" not in trainer.why_diverged(0)
+    assert "bounded=true" in trained(1e11, 0.01, "sgd").why_diverged(0)
+
+
+def test_what_the_last_update_breaks_is_seen_without_validation() -> None:
+    """In the task that it happens in, not in the next."""
+    regime = replace(SGD, epochs=1, batch=64, rate=1e38)
+    trainer = make_trainer(method("finetune"), [hand_stream([40, 30])], regime)
+    trainer.run()
+    assert trainer.position.diverged == [[0, 0]] and not trainer.position.records

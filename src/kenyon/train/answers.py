@@ -45,11 +45,12 @@ class Finite:
         """Losses (R,); part of captured steps."""
         self.losses.add_(losses)
 
-    def fallen(self, epoch: int, *, last: bool) -> list[tuple[int, list[int]]]:
+    def fallen(self, epoch: int, *, last: bool, settled: Tensor | None = None) -> list[tuple[int, list[int]]]:
         """After an epoch: (epoch, rows that were not finite after it) of the epochs that are known by now, and of all
-        after the `last` of a phase.
+        after the `last` of a phase. Rows that are `settled` were finite until then; nothing later is kept of them.
         """
-        self.answers.ask(epoch, torch.isfinite(self.losses))
+        finite = torch.isfinite(self.losses)
+        self.answers.ask(epoch, finite if settled is None else finite | settled)
         known = self.answers.known(last=last)
         return [(earlier, [row for row, there in enumerate(rows) if not there]) for earlier, rows in known]
 

@@ -40,7 +40,7 @@ from kenyon.train.regime import Training
 from kenyon.train.schedule import Plateau, choose_schedule
 from kenyon.train.sgd import Sgd
 from kenyon.train.state import Position
-from kenyon.train.stiffness import bound, stiffness, told_of_stiffness
+from kenyon.train.stiffness import bound, why_overshot
 
 
 class Interrupted(Exception):
@@ -289,7 +289,10 @@ class Trainer:
     def _retire_diverged(self, *, last: bool) -> None:
         """Runs whose loss is no longer finite stop here; the others go on."""
         at = self.position
-        for epoch, rows in self.finite.fallen(at.epoch, last=last):
+        settled = self.schedule.settled > 0 if isinstance(self.schedule, Plateau) else None
+        if last and settled is None:  # nothing was validated since the last update
+            self.finite.add(0 * torch.linalg.vector_norm(self.theta, dim=1))  # NaN where squares are no numbers
+        for epoch, rows in self.finite.fallen(at.epoch, last=last, settled=settled):
             fallen = {row // self.members for row in rows if row in self.live}
             for run in fallen:
                 at.diverged[run] = [self.tasks_before, epoch]
@@ -304,9 +307,8 @@ class Trainer:
         if place is None or place[0] != self.tasks_before:
             return ""
         forces = self.objective.forces(self.gradient)  # which is free between steps
-        rows = range(run * self.members, (run + 1) * self.members)
-        reached = max(float(self.rate[row]) * stiffness(forces, row) for row in rows)
-        return told_of_stiffness(reached, self.optimiser.follows)
+        rates = {row: float(self.rate[row]) for row in range(run * self.members, (run + 1) * self.members)}
+        return why_overshot(forces, self.importance, rates, self.optimiser.follows)
 
     # ------------------------------------------------------------------ an epoch
 

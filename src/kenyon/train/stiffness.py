@@ -5,12 +5,12 @@ with momentum m swings about such a spring with ever wider swings once rate * c 
 say, and soon the loss is no longer a number. Adam's steps do not grow with the gradient: it knows no such limit.
 
 An importance that is bounded counts for no more than steps can follow: a weight that was held harder is still
-brought back to its anchor within a few steps.
+brought back to its anchor within a few steps. Other pulls, such as that of AF-2, are as they were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -37,11 +37,17 @@ def bound(importance: Tensor, forces: Sequence[Force], rate: float, limit: float
             importance.clamp_(max=(ROOM * limit / (rate * force.strength)).unsqueeze(1))
 
 
-def told_of_stiffness(reached: float, limit: float) -> str:
-    """Why a loss was no longer finite, if this is why; nothing if not."""
-    if not reached > limit:
+def why_overshot(forces: Sequence[Force], importance: Tensor, rates: Mapping[int, float], limit: float) -> str:
+    """Why a loss of these rows, at these rates, was no longer finite, if this is why; nothing if not."""
+
+    def reached(pulls: Sequence[Force]) -> float:
+        return max(rate * stiffness(pulls, row) for row, rate in rates.items())
+
+    if not (most := reached(forces)) > limit:
         return ""
+    helps = reached([force for force in forces if isinstance(force, Pull) and force.weight is importance]) > limit
+    mended = "; bounded=true lets no importance count for more" if helps else ""
     return (
-        f"Protection held a weight so hard that steps overshot: rate x strength x importance was {reached:.3g}, and "
-        f"{limit:.3g} is the most that they can follow; bounded=true lets no importance count for more. "
+        f"Protection held a weight so hard that steps overshot: rate x strength x importance was {most:.3g}, and "
+        f"{limit:.3g} is the most that they can follow{mended}. "
     )
