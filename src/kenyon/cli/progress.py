@@ -14,6 +14,7 @@ from rich.text import Text
 
 from kenyon.clock import Stopwatch
 from kenyon.experiments.grid import AnyCell
+from kenyon.experiments.runner import REFERENCE
 from kenyon.report.tables import duration
 from kenyon.rl.loop import Agents
 from kenyon.train import Interrupted, Trainer
@@ -171,7 +172,9 @@ def _name(cells: Sequence[AnyCell]) -> str:
 def _who(cells: Sequence[AnyCell]) -> str:
     if _points(cells) > 1:
         return f"{len(cells)} runs of {_points(cells)} points"
-    return f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"
+    seeds = f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"
+    unasked = cells[0].point.config.method == REFERENCE
+    return seeds + (", to measure forward transfer by (--no-fwt leaves it out)" if unasked else "")
 
 
 def _recent(agents: Agents) -> str:
