@@ -20,10 +20,10 @@ from tests.report.made import made
 H200 = Path("benchmarks/h200")
 
 
-def told(*tables: Table) -> str:
+def told(*tables: Table, width: int = 80) -> str:
     written = io.StringIO()
     for table in tables:
-        Console(file=written, width=80).print(table)
+        Console(file=written, width=width).print(table)
     return written.getvalue()
 
 
@@ -58,6 +58,23 @@ def test_a_long_name_never_cuts_numbers() -> None:
     text = told(*results_tables({long: made(long, learners=3), "ewc": made("ewc")}))
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert text.count(" ± ") == 1 + 2 * 3 + 1  # of the title, AAC, BWT and FWT of both, Cos of one
+
+
+def test_narrow_terminals_show_every_name_and_accuracy_and_say_what_is_left_out() -> None:
+    results = {name: made(name, learners=3) for name in ("caf-ewc", "mcl-mas")}
+    (table,) = results_tables(results)
+    whole = told(table)
+    assert "Left out" not in whole and all(title in whole for title in ("BWT", "FWT", "Cos", "time"))
+    for width in range(24, 80):
+        text = told(table, width=width)
+        heading = next(line for line in text.splitlines() if "AAC %" in line)
+        rows = [line for line in text.splitlines() if line.strip().startswith(tuple(results))]
+        assert max(map(len, text.splitlines())) <= width
+        assert len(rows) == 2 and all(" ± " in row for row in rows)
+        gone = [title for title in ("time", "Cos", "FWT", "BWT") if title not in heading.split()]
+        said = " ".join(text.split())
+        assert (f"Left out, for want of room: {', '.join(gone)}." in said) if gone else "Left out" not in said
+    assert told(table) == whole  # what was left out for one terminal is there for the next
 
 
 def test_times_of_points_take_little_room() -> None:

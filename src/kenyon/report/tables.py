@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +13,7 @@ from kenyon.experiments.kept import Kept
 from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
+from kenyon.report.fitting import FittingTable, Label
 
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
@@ -43,20 +42,6 @@ def best_points(results: Mapping[str, Result]) -> dict[str, str]:
             seeds.setdefault(r.method, set()).add(frozenset(run.seed for run in r.runs))
     comparable = {method: some for method, some in means.items() if len(some) > 1 and len(seeds[method]) == 1}
     return {method: max(some, key=lambda label: some[label]) for method, some in comparable.items()}
-
-
-class Label:
-    """A point's name in a table: where there is little room beside the numbers, a line a value."""
-
-    def __init__(self, text: str, beside: int) -> None:
-        self.whole, self.lines, self.beside = Text(text), Text(text.replace(",", ",\n ")), beside
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        room = options.max_width - self.beside
-        return Measurement.get(console, options, self.whole if len(self.whole) <= room else self.lines)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self.whole if len(self.whole) <= options.max_width else self.lines
 
 
 def results_tables(results: Mapping[str, Result]) -> list[Table]:
@@ -150,7 +135,7 @@ def _meanings(columns: Iterable[str]) -> list[str]:
 
 
 def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
-    table = Table(
+    table = FittingTable(
         title=title,
         caption=caption or None,
         title_justify="left",
