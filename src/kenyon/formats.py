@@ -31,6 +31,8 @@ class Formats:
 
     def read(self, body: Body, path: Path) -> Body:
         """The contents in the present form. Raises ValueError for a number that none ever had."""
+        if not isinstance(body, dict):
+            raise ValueError(f"it is no object in braces but a {type(body).__name__}")
         said = body["format"]
         number = int(said) if isinstance(said, str) else said
         if type(number) is not int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from kenyon.methods import METHODS, find_method
 from kenyon.train import Interrupted
 from tests.experiments.small import SMALL, Counter, digits, numbers, strengths_of
 from tests.replicas import write_cifar_10, write_cifar_100
+from tests.report.made import made
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +192,16 @@ def test_result_round_trips(tmp_path: Path) -> None:
     single = digits(tmp_path, ["finetune"], seeds=1)["finetune"]  # with NaN: one learner has no diversity
     single.save(path)
     assert "NaN" not in path.read_text()
-    assert repr(Result.load(path)) == repr(single)
+    assert repr(asdict(Result.load(path))) == repr(asdict(single))
+
+
+def test_a_result_is_told_in_a_line() -> None:
+    whole = made("ewc", point={"lambda_sp": 2}, seeds=3)
+    assert re.fullmatch(
+        r"<Result digits ewc\[lambda_sp=2\]: 3 runs, AAC \S+ ± \S+, BWT \S+ ± \S+, FWT \S+ ± \S+>", repr(whole)
+    )
+    fallen = replace(whole, point={}, runs=[replace(whole.runs[0], accuracy=[], diverged=[0, 0])])
+    assert repr(fallen) == "<Result digits ewc: 1 run (1 diverged)>"
 
 
 @pytest.mark.parametrize("spoiled", [b"", b"{", b"[]", b"3", b'{"format": 99}', b'{"format": 1}', b"\xff\xfe\x00"])

@@ -42,7 +42,7 @@ R = TypeVar("R", bound=OneRun)
 F = TypeVar("F", bound=FleetOrigin)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Kept(ABC, Generic[R, F]):
     """The runs of one configuration."""
 
@@ -72,6 +72,16 @@ class Kept(ABC, Generic[R, F]):
     def complete_runs(self) -> list[R]:
         """Those whose loss stayed finite."""
         return [run for run in self.runs if run.complete]
+
+    def __repr__(self) -> str:
+        """In a line: who, how many runs, what came out. All of it is `to_json()`."""
+        lost = len(self.runs) - len(self.complete_runs)
+        runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}" + (f" ({lost} diverged)" if lost else "")
+        return f"<{type(self).__name__} {self.benchmark} {self.label}: {', '.join([runs, *self._said()])}>"
+
+    def _said(self) -> list[str]:
+        """Measures of all runs together, as words."""
+        return []
 
     def told(self) -> dict[str, Any]:
         """What a program is told beside the measures."""

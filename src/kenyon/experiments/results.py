@@ -65,7 +65,7 @@ class Run:
         return hashlib.sha256(self.numbers).hexdigest()[:16]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result(Kept[Run, FleetOrigin]):
     """What a method reached on a benchmark: every run's accuracy matrix, and where it comes from.
 
@@ -86,6 +86,10 @@ class Result(Kept[Run, FleetOrigin]):
     def title(self) -> str:
         """The benchmark, and of a search its protocol: what may stand in one table has one title."""
         return self.benchmark + (f" ({self.config['search']['name']} search)" if self.held_out else "")
+
+    def _said(self) -> list[str]:
+        measures = {"AAC": self.aac, "BWT": self.bwt, "FWT": self.fwt}
+        return [f"{name} {measure.text()}" for name, measure in measures.items() if measure is not None]
 
     def told(self) -> dict[str, Any]:
         return super().told() | ({"search": self.config["search"]} if self.held_out else {})

@@ -55,7 +55,7 @@ class GameOrigin(FleetOrigin):
     steps_per_second: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GameResult(Kept[GameRun, GameOrigin]):
     FILE = "scores.json"
 
