@@ -107,16 +107,30 @@ TAKES = {
 }
 
 
-def missing(have: Path, out: Path, again: Iterable[str], only: Iterable[str], seeds: int | None = None) -> list[Cell]:
+Asked = tuple[str, int | None]  # how a cell's name begins, and how many runs of it at most
+
+
+def some_cells(text: str) -> Asked:
+    """`omniglot/pnc` or `omniglot/pnc:2`."""
+    name, colon, most = text.partition(":")
+    if not any(cell.name.startswith(name) for cell in WANTED) or (colon and not most.isdecimal()):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither BENCHMARK nor BENCHMARK/METHOD, nor one with :2 behind it"
+        )
+    return name, int(most) if most else None
+
+
+def missing(
+    have: Path, out: Path, again: Iterable[str], only: Iterable[Asked], seeds: int | None = None
+) -> list[Cell]:
     """What neither folder has, in the order of `only`; of what is made `again`, what is not in `out`. No more runs a
     cell than `seeds`.
     """
     anew, wanted = tuple(again) or (" ",), dict[tuple[str, str], Cell]()
-    for asked in only:
-        name, _, most = asked.partition(":")
+    for name, most in only:
         for cell in WANTED:
             if cell.name.startswith(name) and (cell.name, cell.grid) not in wanted:
-                cut = replace(cell, seeds=min(cell.seeds, int(most or seeds or cell.seeds)))
+                cut = replace(cell, seeds=min(cell.seeds, most or seeds or cell.seeds))
                 wanted[cell.name, cell.grid] = cut
     return [c for c in wanted.values() if not c.done(out) and (not c.done(have) or c.name.startswith(anew))]
 
@@ -167,7 +181,8 @@ if __name__ == "__main__":
     parser.add_argument(
         "--only",
         nargs="*",
-        default=[""],
+        type=some_cells,
+        default=[("", None)],
         help="BENCHMARK or BENCHMARK/METHOD, nothing else and in this order; with :2 behind it, two runs a cell",
     )
     parser.add_argument("--seeds", type=int, help="no more runs a cell than these")

@@ -95,18 +95,6 @@ def test_without_dropout(name: str, K: int) -> None:
         assert_close(ours[run], by_hand(name, hand, trainer.theta[run].double(), stream))
 
 
-def test_mas_of_core50_squares() -> None:
-    """32 |g_b|^2 / N with batches of 32, g_b the gradient of the summed norms of the logits, without dropout."""
-    hand = Hand(DigitsLearner(WIDTH), 1, (2, 2))
-    trainer, ours = measured(mas_core50(), STREAMS, 1, digits_mlp(WIDTH))
-    for run, stream in enumerate(STREAMS):
-        split, row = stream.tasks[0].train, trainer.theta[run].double()
-        x, y, N = normalised(split, stream), split.labels, len(split)
-        batches = [slice(start, start + 32) for start in range(0, N, 32)]
-        expected = sum(32 * gradient(hand, row, "norms", x[b], y[b], None) ** 2 / N for b in batches)
-        assert_close(ours[run], torch.as_tensor(expected))
-
-
 @pytest.mark.parametrize("strengths", [0.7, (0.7, 0.0, 2.0)])
 def test_the_fisher_information_of_large_images_has_the_penalties_too(strengths: float | tuple[float, ...]) -> None:
     """64^2 / N times the squared gradient of cross-entropy - lambda_cpr H + lambda_af / 2 |theta|^2."""
@@ -269,17 +257,18 @@ def test_published_defaults() -> None:
     assert (mas().accumulate, si().accumulate, si().damping) == ("sum", "sum", 0.01)
 
 
-def test_core50_fisher_by_hand() -> None:
-    """Batches of 32, without dropout."""
+@pytest.mark.parametrize(
+    ("importance", "of"), [(fisher_core50(), "mean cross-entropy"), (mas_core50(), "norms")], ids=["fisher", "mas"]
+)
+def test_core50_importances_by_hand(importance: GradientImportance, of: str) -> None:
+    """32 |g_b|^2 / N with batches of 32, g_b the gradient of their mean loss or of their summed norms, no dropout."""
     hand = Hand(DigitsLearner(WIDTH), 1, (2, 2))
-    trainer, ours = measured(fisher_core50(), STREAMS, 1, digits_mlp(WIDTH))
+    trainer, ours = measured(importance, STREAMS, 1, digits_mlp(WIDTH))
     for run, stream in enumerate(STREAMS):
         split, row = stream.tasks[0].train, trainer.theta[run].double()
         x, y, N = normalised(split, stream), split.labels, len(split)
-        expected = torch.zeros(hand.protected, dtype=torch.float64)
-        for batch in (slice(start, start + 32) for start in range(0, N, 32)):
-            expected += 32 * gradient(hand, row, "mean cross-entropy", x[batch], y[batch], None) ** 2 / N
-        assert_close(ours[run], expected)
+        batches = [slice(start, start + 32) for start in range(0, N, 32)]
+        assert_close(ours[run], sum(32 * gradient(hand, row, of, x[b], y[b], None) ** 2 / N for b in batches))
 
 
 @pytest.mark.parametrize("K", [1, 3])
