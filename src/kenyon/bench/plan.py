@@ -16,6 +16,7 @@ import torch
 from kenyon.bench.subject import Piece
 from kenyon.bench.timing import Effort
 from kenyon.methods import LEARNERS
+from kenyon.words import counted
 
 Sweep = Literal["pieces", "runs", "learners", "tasks"]
 METHODS = {"ewc": 1, "caf-ewc": LEARNERS}  # and their usual numbers of learners
@@ -30,7 +31,7 @@ class FleetKey(NamedTuple):
 
     def __str__(self) -> str:
         several = f", {self.learners} learners" if self.learners > 1 else ""
-        return f"{self.benchmark} {self.method}, {self.runs} run{'s' if self.runs > 1 else ''}{several}"
+        return f"{self.benchmark} {self.method}, {counted(self.runs, 'run')}{several}"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from kenyon.experiments.store import files_below
 from kenyon.methods import find_method
 from kenyon.metrics import Summary, rounded
 from kenyon.report.plots import draw_views
-from kenyon.report.tables import counted, diverged, duration, pm, run_count
+from kenyon.report.tables import diverged, duration, pm, run_count
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, settings
 from kenyon.rl.pictures import fig6
@@ -33,6 +33,7 @@ from kenyon.rl.results import GameResult, measures, unmeasured
 from kenyon.rl.runner import execute_games, plan_games
 from kenyon.rl.scores import Measured
 from kenyon.rl.watching import SECONDS, watch
+from kenyon.words import counted
 
 __all__ = [
     "SECONDS",

@@ -20,6 +20,7 @@ from kenyon.experiments.searching import TOGETHER, TRIALS, Sampling
 from kenyon.methods import find_method
 from kenyon.report.search_figure import draw_search
 from kenyon.user_files import is_user_file
+from kenyon.words import counted
 
 
 def search_command(
@@ -88,7 +89,7 @@ def search_command(
 
 
 def _tell(found: Found, spoken: Console) -> None:
-    folds = f"{len(found.seeds)} fold{'s' if len(found.seeds) > 1 else ''}"
+    folds = counted(len(found.seeds), "fold")
     lines = (
         f"{found.method} on {found.benchmark}, {found.protocol.name} search: {found.tasks} tasks, {folds}",
         f"Scored on {100 * found.protocol.share:g}% of the training data, held out; {found.stream}.",

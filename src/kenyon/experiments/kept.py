@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from kenyon.experiments.labels import point_label
 from kenyon.files import write_atomically
+from kenyon.words import counted
 
 
 class OneRun(Protocol):
@@ -76,7 +77,7 @@ class Kept(ABC, Generic[R, F]):
     def __repr__(self) -> str:
         """In a line: who, how many runs, what came out. All of it is `to_json()`."""
         lost = len(self.runs) - len(self.complete_runs)
-        runs = f"{len(self.runs)} run{'s' * (len(self.runs) != 1)}" + (f" ({lost} diverged)" if lost else "")
+        runs = counted(len(self.runs), "run") + (f" ({lost} diverged)" if lost else "")
         return f"<{type(self).__name__} {self.benchmark} {self.label}: {', '.join([runs, *self._said()])}>"
 
     def _said(self) -> list[str]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.report.markdown import BENCHMARKS, place
-from kenyon.report.tables import counted
 from kenyon.views import View
+from kenyon.words import counted
 
 NEAR = 1.5  # points: about two standard errors of a difference of two means of five runs on CIFAR-100
 FAR = 5.0  # points, where colours end: one value far away would make all others alike

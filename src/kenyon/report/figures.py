@@ -12,7 +12,7 @@ import numpy as np
 from kenyon.experiments.results import Result
 from kenyon.metrics import average_curve
 from kenyon.report.saving import save_figure
-from kenyon.report.tables import counted
+from kenyon.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,6 +16,7 @@ from kenyon.experiments.labels import value_text
 from kenyon.metrics import Array
 from kenyon.report.figures import COLOURS, SPARE
 from kenyon.report.saving import save_figure
+from kenyon.words import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,7 +36,7 @@ def draw_search(found: Found, path: Path) -> Path:
         figure = _maps(found, values)
     else:
         figure = _panels(found, list(values), joined=is_grid and len(values) == 1)
-    folds = f"{len(found.seeds)} fold{'s' if len(found.seeds) > 1 else ''}"
+    folds = counted(len(found.seeds), "fold")
     title = f"{found.method} on {found.benchmark}, {found.protocol.name} search ({found.tasks} tasks, {folds})"
     figure.suptitle(title, fontsize=11)
     return save_figure(figure, path, kept="The choice itself is saved.")

@@ -14,6 +14,7 @@ from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 from kenyon.report.fitting import FittingTable, Label
+from kenyon.words import counted
 
 # What methods are measured against: they see all tasks at once, or none after another.
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
@@ -206,10 +207,6 @@ def _memories(results: Mapping[str, Result]) -> list[str]:
 
 def _held_out(results: Mapping[str, Result]) -> list[str]:
     return [HELD_OUT] if any(r.held_out for r in results.values()) else []
-
-
-def counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def results_json(results: Mapping[str, Result], seconds: float, device: str) -> dict[str, Any]:

@@ -26,9 +26,10 @@ from kenyon.report.page.markup import Ids, Markup, breakable, joined, tag
 from kenyon.report.page.origin import Origin, origin_part, runs_table
 from kenyon.report.page.sections import Section, sections_of
 from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
-from kenyon.report.tables import HELD_OUT, counted
+from kenyon.report.tables import HELD_OUT
 from kenyon.version import __version__
 from kenyon.views import View, ViewError, checked
+from kenyon.words import counted
 
 LARGEST = 5_000_000  # bytes of a page
 SCRIPTS = ("draw", "explore", "lines", "scatter", "bars", "heatmap", "tables", "page")

@@ -13,10 +13,11 @@ from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.origin import Origin, origin_part
 from kenyon.report.page.sections import Section
 from kenyon.report.page.summary import pm
-from kenyon.report.tables import counted, duration, run_count
+from kenyon.report.tables import duration, run_count
 from kenyon.rl.pictures import fig6
 from kenyon.rl.results import GameResult, measures, saved_scores, unmeasured
 from kenyon.rl.scores import Measured
+from kenyon.words import counted
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from kenyon.report.page.entries import Entry, Group, values_of
 from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
 from kenyon.report.page.markup import Markup, breakable, joined, tag
 from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, counted, duration, of_fewer, run_count
+from kenyon.report.tables import best_points, duration, of_fewer, run_count
 from kenyon.views import View
+from kenyon.words import counted
 
 
 def pm(summary: Summary | None, digits: int = 2) -> str:
