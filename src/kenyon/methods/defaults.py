@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-# lambda_sp on EWC and on MAS lies where three small streams (digits, a table, a
-# signal; seeds 100 to 103) and the paper's CIFAR tasks meet: on none of them was another power of ten better by more
-# than 0.4 points. All else is the geometric mean of what serves digits and R-CIFAR-100, but for AGS-CL, which has the
-# values of digits. Tune it for your own data.
+# lambda_sp on EWC and on MAS lies where three small streams (digits, a table, a signal; seeds 100 to 103) and the
+# paper's CIFAR tasks meet: on none of them was another power of ten better by more than 0.4 points. All else is the
+# geometric mean of what serves digits and R-CIFAR-100, but for AGS-CL, which has the values of digits. Tune it for
+# your own data.
 _EWC, _MAS = {"lambda_sp": 1e4}, {"lambda_sp": 3.0}
 _AF1, _CAF = {"lambda_af": 1e-6}, {"lambda_af": 1e-7, "gamma": 0.02}
 DEFAULTS: dict[str, dict[str, float]] = {

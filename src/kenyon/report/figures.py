@@ -11,6 +11,7 @@ import numpy as np
 
 from kenyon.experiments.results import Result
 from kenyon.metrics import average_curve
+from kenyon.report.legible import text_on
 from kenyon.report.saving import save_figure
 from kenyon.words import counted
 
@@ -132,15 +133,12 @@ def _curve(axes: Axes, name: str, result: Result, colour: Any) -> None:
 
 
 def _bar(axes: Axes, place: int, result: Result, colour: Any, *, small: bool, lying: bool) -> None:
-    from matplotlib.colors import to_rgb
-
     aac = result.aac
     assert aac is not None
     error: Any = aac.sem if len(aac.runs) > 1 else None
     places = place + (np.linspace(-0.18, 0.18, len(aac.runs)) if len(aac.runs) > 1 else np.zeros(1))
     points: Any = {"s": 12, "color": "white", "edgecolor": "black", "linewidth": 0.6, "zorder": 3, "clip_on": False}
-    pale = np.dot(to_rgb(colour), (0.3, 0.6, 0.1)) > 0.6
-    text: Any = {"color": "black" if pale else "white", "fontsize": 7 if small else None}
+    text: Any = {"color": text_on(colour, pale=0.6), "fontsize": 7 if small else None}
     if lying:
         axes.barh(place, aac.mean, xerr=error, color=colour, height=0.65, capsize=3, alpha=0.85)
         axes.scatter(aac.runs, places, **points)

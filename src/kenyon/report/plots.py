@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kenyon.report.figures import COLOURS, SPARE
+from kenyon.report.legible import text_on
 from kenyon.report.saving import save_figure
 from kenyon.views import View
 
@@ -187,10 +188,8 @@ def _heatmap(figure: Figure, view: View) -> None:
         return
     for row, column in np.ndindex(values.shape):
         if np.isfinite(values[row, column]):
-            red, green, blue, _ = picture.cmap(picture.norm(values[row, column]))
-            dark = 0.3 * red + 0.6 * green + 0.1 * blue < 0.5
+            colour = text_on(picture.cmap(picture.norm(values[row, column])))
             text = f"{values[row, column]:{'+' if diverging else ''}z.{view.get('digits', 2)}f}"
-            colour = "white" if dark else "black"
             axes.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
 
 
