@@ -1,12 +1,17 @@
-"""Which devices there are to choose from."""
+"""Which devices there are to choose from, and how work is captured."""
 
 from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 from kenyon.errors import ConfigError
 from kenyon.train import choose_device
+from kenyon.train.device import Captured
 
 
 @pytest.mark.parametrize(("count", "there"), [(1, "cuda:0 alone"), (4, "cuda:0 to cuda:3")])
@@ -23,3 +28,62 @@ def test_no_gpu_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="sees no CUDA device here"):
         choose_device("cuda:7")
+
+
+class Anything:
+    """Work that may be captured."""
+
+    capturable = True
+
+    def refuse_capture(self) -> bool:
+        return False
+
+
+class Graph:
+    """Stands in for a CUDA graph that is captured, and knows which of its kind may be destroyed."""
+
+    destroyed_in_capture = 0
+    capturing = False
+
+    def __del__(self) -> None:
+        Graph.destroyed_in_capture += Graph.capturing
+
+    def replay(self) -> None:
+        pass
+
+
+@contextmanager
+def capture(graph: Graph, pool: object) -> Iterator[None]:
+    Graph.capturing = True
+    try:
+        yield
+    finally:
+        Graph.capturing = False
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_graph_is_destroyed_while_another_is_captured(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers refer to themselves: those of before are garbage that Python may come upon at any moment."""
+    cuda = {"CUDAGraph": Graph, "graph": capture, "synchronize": lambda: None, "graph_pool_handle": lambda: (0, 0)}
+    for name, stand_in in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(Graph, "destroyed_in_capture", 0)
+    many = 10 * gc.get_threshold()[0]
+
+    def work() -> None:
+        kept = [[number] for number in range(many)]  # enough new objects for Python to look for garbage
+        assert len(kept) == many
+        if fails and Graph.capturing:
+            raise ValueError("the work of a user")
+
+    captured = Captured(work, torch.device("cuda"), Anything())
+    captured()
+    garbage = [Graph()]
+    garbage.append(garbage)  # type: ignore[arg-type]
+    del garbage
+    if fails:
+        with pytest.raises(ValueError, match="of a user"):
+            captured()
+    else:
+        captured()
+    assert Graph.destroyed_in_capture == 0 and gc.isenabled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -167,7 +168,7 @@ class Captured:
         torch.cuda.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
         try:
-            with torch.cuda.graph(graph, pool=pool):
+            with _garbage_waits(), torch.cuda.graph(graph, pool=pool):
                 self.work()
         except RuntimeError as error:
             _give_back(pool)
@@ -175,6 +176,20 @@ class Captured:
                 raise
             return None
         return graph
+
+
+@contextmanager
+def _garbage_waits() -> Iterator[None]:
+    """Python does not look for garbage: a trainer that is some holds graphs, and none may be destroyed while another
+    is captured. The capture would fail, by chance.
+    """
+    looking = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if looking:
+            gc.enable()
 
 
 def _give_back(pool: tuple[int, int]) -> None:
