@@ -41,7 +41,7 @@ FIGURES = (
     Drawn("fig3e"),
     Drawn("fig3f"),
     *(Drawn(name, "h200-fig4", benchmarks=TWO) for name in ("fig4abc", "fig4def", "fig4ghi")),
-    Drawn("fig5", benchmarks=(*FAMILY, "cub-200")),
+    Drawn("fig5", seeds=1, benchmarks=(*FAMILY, "omniglot", "cub-200", "tiny-imagenet")),
     Drawn("table5"),
     Drawn("s1", benchmarks=TWO),
     *(Drawn(name, seeds=1) for name in ("s2", "s3")),

@@ -209,3 +209,23 @@ def test_names_of_columns_do_not_run_into_one_another(
     assert [label.get_text() for label in labels] == names
     assert {label.get_rotation() for label in labels} == {30.0 if slanted else 0.0}
     assert [text.get_text() for text in axes.texts] == ["+0.0", "-1.0"]
+
+
+@pytest.mark.parametrize(("measures", "styles"), [(("a", "a"), (0, 0)), (("a", "b"), (0, 2))])
+def test_charts_of_one_measure_are_drawn_alike(
+    measures: tuple[str, str], styles: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dots where values are near each other and far from 0, and then for all that are compared with these."""
+    from matplotlib.figure import Figure
+
+    from kenyon.report import plots
+
+    drawn: list[Figure] = []
+    monkeypatch.setattr(plots, "save_figure", lambda figure, *_: drawn.append(figure))
+    near, far = ([{"name": "one", "value": value}, {"name": "two", "value": 90.0}] for value in (80.0, 20.0))
+    views = [
+        checked({"kind": "bars", "title": "B", "x": x, "data": data})
+        for x, data in zip(measures, (near, far), strict=True)
+    ]
+    plots.draw_views(views, tmp_path / "drawn.png", columns=2)
+    assert tuple(len(part.axes[0].patches) for part in drawn[0].subfigs) == styles  # bars

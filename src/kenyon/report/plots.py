@@ -40,6 +40,7 @@ def draw_views(
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
+    views = _one_style(views)
     rows = [views[start : start + columns] for start in range(0, len(views), columns)]
     sizes = [[_size(view) for view in row] for row in rows]
     widths = [max((row[i][0] for row in sizes if i < len(row)), default=4.0) for i in range(min(columns, len(views)))]
@@ -199,7 +200,7 @@ def _bars(figure: Figure, view: View) -> None:
     names, values = [one["name"] for one in view["data"]], _floats([one["value"] for one in view["data"]])
     errors, colours = _errors([one.get("error") for one in view["data"]]), colours_of(names)
     places, each = np.arange(len(names)), [colours[n] for n in names]
-    dots = view.get("style") == "dots" or _alike(view["data"])
+    dots = _dotted(view)
     if dots:
         axes.scatter(places, values, s=60, color=each, zorder=3)
     else:
@@ -221,6 +222,16 @@ def _bars(figure: Figure, view: View) -> None:
         axes.legend(handles=[handle], frameon=False, fontsize=8)
     axes.set_xticks(places, names, rotation=30, ha="right", fontsize=8)
     axes.set_xlim(-0.6, len(names) - 0.4)
+
+
+def _one_style(views: Sequence[View]) -> list[View]:
+    """Charts of one measure on a page are compared: all have dots where one needs them."""
+    dotted = {view["x"] for view in views if view["kind"] == "bars" and _dotted(view)}
+    return [{**v, "style": "dots"} if v["kind"] == "bars" and v["x"] in dotted else v for v in views]
+
+
+def _dotted(view: View) -> bool:
+    return view.get("style") == "dots" or _alike(view["data"])
 
 
 def _alike(data: Sequence[dict[str, Any]]) -> bool:
