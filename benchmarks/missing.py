@@ -1,4 +1,4 @@
-"""Which cells of the README's table of results are still empty, and how to fill them.
+"""Which cells of the README's table of results have fewer runs than they should, or none, and how to fill them.
 
     python benchmarks/missing.py                                # the commands, in the order of what matters most
     python benchmarks/missing.py --at-once 4 --seconds 1500     # carries them out, four at a time, for so long
