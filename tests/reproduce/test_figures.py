@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from math import isnan, nan, sqrt
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kenyon.experiments.published import ACCURACY, LEARNERS
 from kenyon.metrics import Summary
 from kenyon.reproduce.figure import Claim, Comparison, claimed
+from kenyon.reproduce.forgetting import _unequal
 from kenyon.reproduce.performance import _in_a_row
 from kenyon.reproduce.writing import claims_markdown, numbers_markdown
 
@@ -62,3 +65,11 @@ def test_five_learners_are_published_twice_alike() -> None:
 
 def test_benchmarks_fill_their_rows() -> None:
     assert [_in_a_row(range(count)) for count in (1, 2, 3, 4, 5, 6)] == [1, 2, 3, 2, 3, 3]
+
+
+def test_unequal_protection_is_told() -> None:
+    def had(strength: float) -> Any:
+        return SimpleNamespace(result=SimpleNamespace(config={"hyper": {"lambda_sp": strength}}))
+
+    found = {"a": {"EWC": had(25000), "EWC + AF-2": had(10000.0)}, "b": {"EWC": had(40), "EWC + AF-2": had(40.0)}}
+    assert _unequal(found) == ["λSP on a: EWC 25000, EWC + AF-2 10000. What differs between these may come of that."]

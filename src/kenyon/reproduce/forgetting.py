@@ -41,7 +41,18 @@ def _forgetting_helps(found: Found, base: str) -> Figure:
             claims += claim(f"{said} backward transfer (the paper: or keeps it)", forgetting, plain, "bwt")
     views = [result_bars(b, hads, measure) for b, hads in found.items() for measure in MEASURES]
     title = f"Active forgetting on {base}: overall, plasticity, stability"
-    return Figure(title, views, len(MEASURES), accuracies(found), claims, (PLASTICITY,))
+    return Figure(title, views, len(MEASURES), accuracies(found), claims, (PLASTICITY, *_unequal(found)))
+
+
+def _unequal(found: Found) -> list[str]:
+    """Where the methods that are compared do not protect old tasks alike."""
+    told = []
+    for benchmark, hads in found.items():
+        strengths = {name: had.result.config["hyper"]["lambda_sp"] for name, had in hads.items()}
+        if len(set(strengths.values())) > 1:
+            each = ", ".join(f"{name} {value_text(strength)}" for name, strength in strengths.items())
+            told.append(f"λSP on {benchmark}: {each}. What differs between these may come of that.")
+    return told
 
 
 @reproduction(
