@@ -26,6 +26,7 @@ from kenyon.data.folders import data_folders
 from kenyon.errors import KenyonError
 from kenyon.experiments.benchmarks import find_benchmark
 from kenyon.experiments.results import Result
+from kenyon.machine import cores
 
 HERE = Path(__file__).parent
 PATIENCE = 60  # seconds that an interrupted run has to save its state
@@ -192,7 +193,7 @@ if __name__ == "__main__":
     todo = missing(asked.have, asked.out, asked.again, asked.only, asked.seeds)
     if asked.at_once:
         # Each has a share of the cores: its threads would only wait for one another.
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // asked.at_once)))
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // asked.at_once)))
         carry_out(todo, asked.out, asked.at_once, asked.seconds)
     else:
         for cell in todo:

@@ -15,7 +15,7 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
 from kenyon.reproduce import REPRODUCTIONS, SCALES, Unmade, Written, reproduce
-from kenyon.reproduce.figure import UNDECIDED, Claim, Comparison
+from kenyon.reproduce.figure import DECIDED, Claim, Comparison
 from kenyon.reproduce.page import MARKS
 from kenyon.rl.runner import execute_games
 
@@ -75,7 +75,7 @@ def _tell(one: Written, console: Console) -> None:
     if figure.claims:
         console.print(_claims(figure.claims))
         if any(claim.verdict == "undecided" for claim in figure.claims):
-            console.print(Padding(UNDECIDED, (0, 0, 0, 1)), style="dim")
+            console.print(Padding(DECIDED, (0, 0, 0, 1)), style="dim")
     for note in figure.notes:
         console.print(Padding(note, (0, 0, 0, 1)))
     where = f"{one.data.with_suffix('')}.*"

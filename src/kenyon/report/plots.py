@@ -195,12 +195,12 @@ def _heatmap(figure: Figure, view: View) -> None:
 
 
 def _bars(figure: Figure, view: View) -> None:
-    """Bars from 0; dots if they are wished, or where values are so much alike that bars would hide differences."""
+    """Bars from 0, or dots: see `_one_style`."""
     axes = _axes(figure, {**view, "x": "", "y": view["x"]})
     names, values = [one["name"] for one in view["data"]], _floats([one["value"] for one in view["data"]])
     errors, colours = _errors([one.get("error") for one in view["data"]]), colours_of(names)
     places, each = np.arange(len(names)), [colours[n] for n in names]
-    dots = _dotted(view)
+    dots = view.get("style") == "dots"
     if dots:
         axes.scatter(places, values, s=60, color=each, zorder=3)
     else:
@@ -225,13 +225,12 @@ def _bars(figure: Figure, view: View) -> None:
 
 
 def _one_style(views: Sequence[View]) -> list[View]:
-    """Charts of one measure on a page are compared: all have dots where one needs them."""
-    dotted = {view["x"] for view in views if view["kind"] == "bars" and _dotted(view)}
+    """Dots instead of bars if they are wished, or where values are so much alike that bars would hide differences;
+    and then in all charts of that measure on the page, since these are compared.
+    """
+    bars = [view for view in views if view["kind"] == "bars"]
+    dotted = {view["x"] for view in bars if view.get("style") == "dots" or _alike(view["data"])}
     return [{**v, "style": "dots"} if v["kind"] == "bars" and v["x"] in dotted else v for v in views]
-
-
-def _dotted(view: View) -> bool:
-    return view.get("style") == "dots" or _alike(view["data"])
 
 
 def _alike(data: Sequence[dict[str, Any]]) -> bool:

@@ -58,9 +58,9 @@ class Comparison:
         return [self.what, published, mean, sem, n, difference, errors]
 
 
-UNDECIDED = (
-    f"A claim is decided at the {SURE:.0%} level of Student's t, run by run with equal seeds: two runs have to be "
-    "12.7 standard errors from 0, three 4.3, five 2.8."
+DECIDED = (
+    "A claim is a difference between two results, run by run with equal seeds, and is decided at the "
+    f"{SURE:.0%} level of Student's t: two runs have to be 12.7 standard errors from 0, three 4.3, five 2.8."
 )
 COLUMNS = ("", "published", "measured", "standard error", "runs", "difference", "in standard errors")
 

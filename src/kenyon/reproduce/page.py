@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kenyon.errors import ResultsError
-from kenyon.reproduce.figure import SURE
+from kenyon.reproduce.figure import DECIDED
 from kenyon.reproduce.registry import REPRODUCTIONS
 
 MARKS = {"for": "holds", "against": "does not hold", "undecided": "undecided"}
@@ -24,9 +24,7 @@ def claims_page(folder: Path, pictures: str = "") -> str:
     count = Counter(claim["verdict"] for claim in claims)
     head = (
         f"{len(claims)} claims of {len(figures)} figures and tables: {count['for']} hold, {count['against']} do not, "
-        f"{count['undecided']} are undecided. A claim is a difference between two "
-        "results, run by run with equal seeds; it is decided where Student's t says so at the "
-        f"{SURE:.0%} level: three runs have to be 4.3 standard errors from 0, five 2.8."
+        f"{count['undecided']} are undecided. {DECIDED}"
     )
     return "\n\n".join([head, _index(figures), *(_figure(figure, pictures) for figure in figures)])
 

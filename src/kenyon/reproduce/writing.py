@@ -15,7 +15,7 @@ import torch
 from kenyon.experiments.results import compact, plain
 from kenyon.files import write_atomically
 from kenyon.report.plots import draw_views
-from kenyon.reproduce.figure import COLUMNS, UNDECIDED, Claim, Comparison, Figure
+from kenyon.reproduce.figure import COLUMNS, DECIDED, Claim, Comparison, Figure
 from kenyon.reproduce.registry import Reproduction
 from kenyon.reproduce.wanted import Found, Place
 from kenyon.version import __version__
@@ -106,5 +106,5 @@ def numbers_markdown(comparisons: Sequence[Comparison]) -> str:
 def claims_markdown(claims: Sequence[Claim]) -> str:
     lines = ["| the paper says | difference | evidence |", "|---|---:|---|"]
     lines += [f"| {claim.text} | {claim.found} | {claim.verdict} |" for claim in claims]
-    lines += ["", UNDECIDED] if any(claim.verdict == "undecided" for claim in claims) else []
+    lines += ["", DECIDED] if any(claim.verdict == "undecided" for claim in claims) else []
     return "\n".join(lines)
