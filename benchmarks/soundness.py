@@ -1,0 +1,58 @@
+"""Record how much has been tried against Kenyon, and print it as the table of docs/nothing-lost.md.
+
+    python benchmarks/soundness.py     # the table
+
+Every check that counts cases (the zoo of backbones, faults injected, mutants, threads, versions) adds a section to
+benchmarks/soundness.json through `record`, with the commit, date, versions and device that it ran on.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kenyon.version import __version__
+
+RECORD = Path(__file__).with_name("soundness.json")
+
+
+def record(section: str, what: str, path: Path = RECORD, **counts: Any) -> None:
+    """Replace a section. `what` says in one line what was tried; `counts` are numbers, and lists of exceptions."""
+    body = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"format": 1, "sections": {}}
+    body["sections"][section] = {"what": what, **origin(), **counts}
+    body["sections"] = dict(sorted(body["sections"].items()))
+    path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def origin() -> dict[str, str]:
+    """Commit, date, versions and device of this process."""
+    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    return {
+        "commit": git.stdout.strip(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "kenyon": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": device,
+    }
+
+
+def table(path: Path = RECORD) -> str:
+    """The sections as a Markdown table: what was tried, the counts, when and where."""
+    lines = ["| what was tried | counts | when, where |", "|---|---|---|"]
+    for section in json.loads(path.read_text(encoding="utf-8"))["sections"].values():
+        counts = {k: v for k, v in section.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+        told = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items())
+        lines.append(f"| {section['what']} | {told} | {section['date']}, {section['device']} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table())
