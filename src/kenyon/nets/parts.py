@@ -55,6 +55,11 @@ def take_apart(backbone: nn.Module) -> Parts:
             if frozen
             else "The backbone has no parameters: there is nothing to learn but heads. Give it a layer that learns."
         )
+    if no_numbers := next((name for name, p in trained.items() if not p.is_floating_point()), None):
+        raise ConfigError(
+            f"The backbone's {no_numbers} holds complex numbers, and learners' weights are real ones. Keep it as a real "
+            "parameter with a last axis of 2, and use torch.view_as_complex where it is needed."
+        )
     moving = _moving(backbone)
     buffers = {name: b.detach() for name, b in backbone.named_buffers()}
     constants = frozen | {name: b for name, b in buffers.items() if name not in moving}

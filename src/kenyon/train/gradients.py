@@ -125,7 +125,9 @@ def data_gradients(
             outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, leaves, outputs, batch)
         found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
-        pairs = [(places[name], gradient) for name, gradient in zip(wanted, found, strict=True)]
+        # An nn.Embedding with sparse=True gives only the rows that it has looked up.
+        dense = (each.to_dense() if each.is_sparse else each for each in found)
+        pairs = [(places[name], gradient) for name, gradient in zip(wanted, dense, strict=True)]
         elsewhere = [(place, gradient) for place, gradient in pairs if place.data_ptr() != gradient.data_ptr()]
         _copied(elsewhere)
         value[run].copy_(result.detach())
