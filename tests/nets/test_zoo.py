@@ -1,4 +1,4 @@
-"""Backbones of every kind under every kind of method: they train alike on a CPU and on a GPU, or are refused in words."""
+"""Backbones of every kind under every kind of method: they train on a CPU and on a GPU alike, or are refused."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def trainer_of(
     spec = find_method(method_name)
     method = spec({n: v for n, v in STRENGTHS.items() if n in spec.required})
 
-    def build(learned: dict[str, tuple[int, ...]]) -> Net:
+    def build(learned: dict[str, tuple[int, ...]], dtype: torch.dtype | None) -> Net:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)  # of parts that are frozen
             module = backbone.build()
@@ -56,9 +56,11 @@ def trainer_of(
             diversity="high" if dropout else "low",
             device=device,
             dtype=dtype,
+            in_place=stream.in_place,
         )
 
-    return Trainer(build(method.learned(build({}))), [stream], method, TRAINING)
+    bare = build({}, dtype)
+    return Trainer(build(method.learned(bare), bare.dtype), [stream], method, TRAINING)
 
 
 def trained(trainer: Trainer) -> list[Tensor]:
@@ -136,4 +138,5 @@ def test_every_backbone_trains_on_a_gpu_as_on_a_cpu(name: str) -> None:
         assert_close(on_gpu.theta, on_cpu.theta, (method, "weights"))
         if on_cpu.method.importance is not None:
             assert_close(on_gpu.importance, on_cpu.importance, (method, "importance"), 1e-2)
-        trained(trainer_of(name, method, "cuda"))
+        trainer = trainer_of(name, method, "cuda")
+        trained(trainer)

@@ -1,7 +1,7 @@
 """Backbones of every kind that users bring: what each is, what samples it takes, what Kenyon should do with it.
 
-Sizes are small and awkward on purpose: odd widths, rows that are not aligned, kernels and strides that no fast path was
-written for. `ZOO` is by name; a backbone with `refused` cannot be used, and the words say why.
+Sizes are small and awkward on purpose: odd widths, rows that are not aligned, kernels and strides that no fast path
+was written for. `ZOO` is by name; a backbone with `refused` cannot be used, and the words say why.
 """
 
 from __future__ import annotations
@@ -162,9 +162,7 @@ add(
 )
 add(
     "conv-3d-dense",
-    lambda: nn.Sequential(
-        nn.Conv3d(1, 7, 3), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(7 * 2 * 2 * 2, 9)
-    ),
+    lambda: nn.Sequential(nn.Conv3d(1, 7, 3), nn.ReLU(), nn.MaxPool3d(2), nn.Flatten(), nn.Linear(7 * 2 * 2 * 2, 9)),
     VOLUME,
 )
 
@@ -352,7 +350,12 @@ class ByHand(nn.Module):
 add("rnn", partial(Recurrent, nn.RNN), SIGNAL)
 add("gru", partial(Recurrent, nn.GRU), SIGNAL)
 add("lstm", partial(Recurrent, nn.LSTM), SIGNAL)
-add("lstm-both-ways", partial(Recurrent, nn.LSTM, bidirectional=True, num_layers=2), SIGNAL, unmoved=("hh_l1_reverse",))
+add(
+    "lstm-both-ways",
+    partial(Recurrent, nn.LSTM, bidirectional=True, num_layers=2),
+    SIGNAL,
+    unmoved=("hh_l1_reverse",),
+)
 add("lstm-projected", partial(Recurrent, nn.LSTM, proj_size=5), SIGNAL)
 add("gru-dropout", partial(Recurrent, nn.GRU, num_layers=2, dropout=0.3), SIGNAL, draws=True)
 add("gru-cell", ByHand, SIGNAL)

@@ -59,12 +59,15 @@ class Plan:
     def net(self, class_counts: Sequence[int]) -> Net:
         method, K = self.method, self.fixed["learners"] // self.members
 
-        def build(learned: dict[str, tuple[int, ...]]) -> Net:
+        def build(learned: dict[str, tuple[int, ...]], dtype: torch.dtype | None) -> Net:
             place = (self.backbone, self.form.shape, class_counts)
-            return Net(*place, learners=K, learned=learned, active_column=method.active_column, **self.options)
+            options = {**self.options, "learned": learned, "dtype": dtype}
+            return Net(*place, learners=K, active_column=method.active_column, **options)
 
         with as_setting_errors():
-            return build(method.learned(build({})))
+            bare = build({}, self.options["dtype"])
+            learned = method.learned(bare)
+            return build(learned, bare.dtype) if learned else bare
 
     def trainer(self, stream: Stream) -> Trainer:
         net = self.net(stream.class_counts)

@@ -65,7 +65,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
     made = make(bench.backbone, arch.width, beside, bench.start)
 
-    def net(learned: dict[str, tuple[int, ...]]) -> Net:
+    def net(learned: dict[str, tuple[int, ...]], dtype: torch.dtype | None) -> Net:
         return Net(
             **made,
             input_shape=stream.input_shape,
@@ -83,7 +83,9 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
             in_place=stream.in_place,
         )
 
-    return net(method.learned(net({})))
+    bare = net({}, dtype)
+    learned = method.learned(bare)
+    return net(learned, bare.dtype) if learned else bare
 
 
 def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
+import torch
 from torch import Tensor
 
 from kenyon.factors import Factors
@@ -58,6 +60,51 @@ class InUse(dict[str, Tensor]):
     def __init__(self, parts: Mapping[str, Tensor], weights: Tensor) -> None:
         super().__init__(parts)
         self.weights = weights
+
+
+ALIGNMENT = 16  # bytes: what one instruction of a GPU loads, and what libraries expect of an address
+
+
+def aligned(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Tensors (K, ...) in `dtype`, in which every learner's part begins at a multiple of ALIGNMENT bytes.
+
+    Named views of a row begin anywhere. Kernels of cuDNN and PyTorch that load several numbers at once fail there
+    with a misaligned address, after which a process cannot use its GPU any more. What lies well is not copied.
+    """
+    misplaced = {name: t for name, t in tensors.items() if t.dtype != dtype or not _is_aligned(t)}
+    if not misplaced:
+        return dict(tensors)
+    copies = _Aligned.apply(dtype, *misplaced.values())  # type: ignore[no-untyped-call]
+    return dict(tensors) | dict(zip(misplaced, copies, strict=True))
+
+
+def _is_aligned(t: Tensor) -> bool:
+    steps = 0 if len(t) == 1 else t.stride(0) * t.element_size()
+    return t.data_ptr() % ALIGNMENT == 0 and steps % ALIGNMENT == 0
+
+
+class _Aligned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, dtype: torch.dtype, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.dtypes = [t.dtype for t in tensors]
+        ctx.set_materialize_grads(False)
+        unit = ALIGNMENT // dtype.itemsize
+        spans = [-(-(t.numel() // len(t)) // unit) * unit for t in tensors]  # of one learner
+        sizes = [span * len(t) for span, t in zip(spans, tensors, strict=True)]
+        parts = torch.empty(sum(sizes), dtype=dtype, device=tensors[0].device).split(sizes)
+        copies = tuple(
+            part.view(len(t), span)[:, : t.numel() // len(t)].view(t.shape)
+            for part, span, t in zip(parts, spans, tensors, strict=True)
+        )
+        torch._foreach_copy_(list(copies), list(tensors))
+        return copies
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        # An nn.Embedding with sparse=True gives only the rows that it has looked up.
+        dense = (g.to_dense() if g is not None and g.is_sparse else g for g in gradients)
+        return None, *(None if g is None else g.to(d) for g, d in zip(dense, ctx.dtypes, strict=True))
 
 
 Rows = Tensor | dict[str, Tensor]  # a row (P,) or a fleet (R, P), whole or already as named views

@@ -5,6 +5,7 @@ A learner i maps a sample to its output vector f_i; what becomes of the vectors 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
 from kenyon.nets.heads import FirstHeads, Heads, Outputs
-from kenyon.nets.layout import InUse, Layout, Rows
+from kenyon.nets.layout import InUse, Layout, Rows, aligned
 from kenyon.nets.looped import Looped
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
@@ -119,12 +120,59 @@ class Net:
         small = dense(self.backbone, self.input_shape, learners, self.device)
         self.execute = fast or small or choose_execution(self.backbone, self.input_shape, learners, self.device)
         if isinstance(self.execute, General):
-            constants = {n: _cast(value.to(self.device), self.dtype) for n, value in parts.constants.items()}
-            self.execute = General(self.backbone, learners, constants, self.features)
+            self._constants = parts.constants
+            self.execute = self._general()
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
             self.columns = Columns(self.backbone, self.input_shape, self.layout, self.dtype, self.device)
+        if isinstance(self.execute, General) and (self.device.type == "cuda" or self.dtype == torch.bfloat16):
+            self._try_out(input_dtype, chosen=dtype is not None)
+
+    def _general(self) -> General:
+        constants = {n: _cast(value.to(self.device), self.dtype) for n, value in self._constants.items()}
+        return General(self.backbone, self.learners, constants, self.features)
+
+    def _try_out(self, input_dtype: torch.dtype, *, chosen: bool) -> None:
+        """See that a module computes on this device, forwards and backwards, before anything is trained. One that
+        cannot in bfloat16 uses float32, unless bfloat16 was `chosen`.
+        """
+        problem = self._problem_with(input_dtype)
+        if problem is None:
+            return
+        if self.dtype == torch.bfloat16:
+            self.dtype = torch.float32
+            self.execute = self._general()
+            if self._problem_with(input_dtype) is None:
+                if chosen:
+                    raise ConfigError(
+                        f"The backbone cannot compute in bfloat16 ({problem}). Choose precision float32 or auto."
+                    )
+                warnings.warn(f"The backbone cannot compute in bfloat16 ({problem}): it uses float32.", stacklevel=4)
+                return
+        raise ConfigError(
+            f"The backbone computes on a CPU, and not on {self.device} ({problem}). Choose the device cpu, or change "
+            "that part of the module: what it computes with has to be a parameter, a buffer or made on x.device."
+        )
+
+    def _problem_with(self, input_dtype: torch.dtype) -> str | None:
+        """What keeps the backbone from a training step on a few samples: the first sentence of the error."""
+        row = self.initial([0])[0].requires_grad_()
+        samples = torch.zeros(4, *self.input_shape, dtype=input_dtype, device=self.device)
+        if input_dtype.is_floating_point:
+            samples.copy_(normal(0, tuple(samples.shape)))
+        noise = torch.zeros(8, dtype=torch.uint8, device=self.device)
+        try:
+            with torch.enable_grad():
+                logits = self.forward(row, samples, self.heads_of([0]), noise=noise).logits
+                torch.autograd.grad(logits.square().mean(), row)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, TypeError, ValueError) as error:
+            if "CUDA error" in str(error):  # nothing can be computed there any more
+                raise
+            return str(error).strip().splitlines()[0].rstrip(".")
+        return None
 
     @cached_property
     def groups(self) -> Tensor:
@@ -300,12 +348,19 @@ class Net:
             views = self.layout.views(row.to(self.dtype), self._used)  # all at once
         params = views
         if not isinstance(self.execute, (Looped, Stacked)):  # which convert a weight where it is used
-            params = {name: views[name].to(self.dtype) for name in self.backbone_names}
+            params = self._converted(views)
         if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
             assert not isinstance(noise, Tensor)
             return self.execute.all_runs(params, images, noise).to(dtype)
         assert not isinstance(noise, Noise)
         return self.execute(params, images, noise).to(dtype)
+
+    def _converted(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The backbone's parameters (..., K, ...) in the type that learners compute in."""
+        params = {name: views[name] for name in self.backbone_names}
+        if isinstance(self.execute, General) and self.device.type == "cuda":
+            return aligned(params, self.dtype)
+        return {name: p.to(self.dtype) for name, p in params.items()}
 
     def _normalised(
         self,
@@ -319,7 +374,7 @@ class Net:
         added to those of the first head in use; in tests every sample is normalised by those of its own task.
         """
         assert isinstance(self.execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
-        params = {name: views[name].to(self.dtype) for name in self.backbone_names}
+        params = self._converted(views)
         seen = (self.execute, params, views, _cast(images, self.dtype))
         if noise is not None or member is None:
             features, statistics = self.statistics.features(*seen, heads[:1], noise)

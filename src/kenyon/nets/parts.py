@@ -57,8 +57,8 @@ def take_apart(backbone: nn.Module) -> Parts:
         )
     if no_numbers := next((name for name, p in trained.items() if not p.is_floating_point()), None):
         raise ConfigError(
-            f"The backbone's {no_numbers} holds complex numbers, and learners' weights are real ones. Keep it as a real "
-            "parameter with a last axis of 2, and use torch.view_as_complex where it is needed."
+            f"The backbone's {no_numbers} holds complex numbers, and learners' weights are real ones. Keep it as a "
+            "real parameter with a last axis of 2, and use torch.view_as_complex where it is needed."
         )
     moving = _moving(backbone)
     buffers = {name: b.detach() for name, b in backbone.named_buffers()}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from kenyon.nets.general import General
-from kenyon.nets.layout import Layout
+from kenyon.nets.layout import Layout, aligned
 from kenyon.nets.steps import Params
 
 
@@ -46,7 +46,8 @@ class Statistics:
         """
         dtype = next(iter(params.values())).dtype
         # A copy. The host is not asked which head it is, so that a CUDA graph can hold this.
-        mine = {name: views[name].detach().index_select(0, head).squeeze(0).to(dtype) for name in self.first}
+        mine = {name: views[name].detach().index_select(0, head).squeeze(0) for name in self.first}
+        mine = aligned(mine, dtype) if samples.is_cuda else {name: value.to(dtype) for name, value in mine.items()}
         return execute(params | mine, samples, noise), mine
 
     def of_each(
