@@ -77,6 +77,36 @@ def test_training_equals_plain_pytorch(momentum: float | None) -> None:
         assert trainer.position.records[-1]["accuracy"][0][t] == pytest.approx(float(right))
 
 
+class Residual(nn.Module):
+    """A ResNet of one block, whose parameters begin anywhere in a row where its width is odd."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
+        self.down = nn.Sequential(nn.Conv2d(width, width + 1, 1, stride=2), nn.BatchNorm2d(width + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.down((x + self.second(x)).relu()).mean((2, 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("learners", [1, 3])
+@pytest.mark.parametrize("width", [3, 8, 15, 21, 61])
+def test_any_width_trains_on_a_gpu_as_on_a_cpu(width: int, learners: int) -> None:
+    streams = [hand_stream([40, 40], seed=0), hand_stream([40, 40], seed=1)]
+    ends = []
+    for device in ("cpu", "cuda"):
+        net = Net(Residual(width), (1, 8, 8), (2, 2), learners=learners, device=device)
+        trainer = Trainer(net, streams, method("ewc"), PLAIN)
+        trainer.run()
+        ends.append((trainer.theta.cpu(), trainer.importance.cpu()))
+    for found, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
+
+
 def test_samples_of_several_tasks_are_each_normalised_by_their_own() -> None:
     net = Net(normalising(), (1, 8, 8), (2, 2), learners=2)
     row, x = net.initial([0])[0], torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
