@@ -3,7 +3,8 @@
     python benchmarks/missing.py                                # the commands, in the order of what matters most
     python benchmarks/missing.py --at-once 4 --seconds 1500     # carries them out, four at a time, for so long
 
-Results come to `--out` (`results`). Nothing is begun that would not be done in time, by how long the last one of the
+Results come to `--out` (`results`), beside the runs that `--have` has of the same cell: only the others are trained.
+Nothing is begun that would not be done in time, by how long the last one of the
 same benchmark took. When the time is up, everything is interrupted as by Ctrl-C, and the same command goes on from
 there. A benchmark whose data are not here waits until they are.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,14 +84,16 @@ def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
                 yield cell
 
 
-# In the order of what matters most.
+# In the order of what matters most. Five runs where a run takes a minute, three where it takes many.
 METHODS = (
     "ewc caf-ewc mas caf-mas finetune pnc ewc-af2 mas-af2 si agscl rwalk er mcl-ewc mcl-mas cpr-ewc cpr-mas ewc-af1 "
     "mas-af1 discrete icl-ewc icl-mas joint"
 )
-BENCHMARKS = ("r-cifar-10-100", "cub-200", "tiny-imagenet", "omniglot", "r-cifar-100", "s-cifar-100")
+BENCHMARKS = {
+    "r-cifar-10-100": 5, "cub-200": 5, "tiny-imagenet": 3, "omniglot": 3, "r-cifar-100": 5, "s-cifar-100": 5,
+}  # fmt: skip
 WANTED = (
-    *in_turns(*(cells(benchmark, METHODS) for benchmark in BENCHMARKS)),
+    *in_turns(*(cells(benchmark, METHODS, seeds) for benchmark, seeds in BENCHMARKS.items())),
     *cells("r-cifar-10-100", "caf-ewc/learners=4,6"),
     *in_turns(*(cells(benchmark, "joint-af1 joint-mcl joint-caf") for benchmark in ("r-cifar-100", "s-cifar-100"))),
 )
@@ -136,8 +140,20 @@ def missing(
     return [c for c in wanted.values() if not c.done(out) and (not c.done(have) or c.name.startswith(anew))]
 
 
-def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
+def lay_beside(cell: Cell, have: Path, out: Path) -> None:
+    """Begin a cell with the runs that are there: training adds those that it lacks."""
+    setting, _, values = cell.grid.partition("=")
+    for point in [f"{setting}={value}" for value in values.split(",")] if cell.grid else [""]:
+        before, place = (folder / cell.name / point / "result.json" for folder in (have, out))
+        if before.exists() and not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(before, place)
+
+
+def carry_out(
+    waiting: list[Cell], have: Path, out: Path, at_once: int, seconds: float, again: Iterable[str] = ()
+) -> None:
+    end, anew = time.monotonic() + seconds, tuple(again) or (" ",)
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     at_work: dict[Cell, subprocess.Popen[bytes]] = {}
@@ -158,6 +174,8 @@ def carry_out(waiting: list[Cell], out: Path, at_once: int, seconds: float) -> N
         while len(at_work) < at_once and (ready := next((c for c in waiting if c.data_is_here and fits(c)), None)):
             waiting.remove(ready)
             began[ready] = time.monotonic()
+            if not ready.name.startswith(anew):
+                lay_beside(ready, have, out)
             with (logs / f"{ready.name.replace('/', '+')}.log").open("ab") as log:
                 command = [sys.executable, "-m", "kenyon", *ready.command(out)]
                 at_work[ready] = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -194,7 +212,7 @@ if __name__ == "__main__":
     if asked.at_once:
         # Each has a share of the cores: its threads would only wait for one another.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // asked.at_once)))
-        carry_out(todo, asked.out, asked.at_once, asked.seconds)
+        carry_out(todo, asked.have, asked.out, asked.at_once, asked.seconds, asked.again)
     else:
         for cell in todo:
             print(shlex.join(["kenyon", *cell.command(asked.out)]))
