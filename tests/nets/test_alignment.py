@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net
+from kenyon.nets import Net, layout
 from kenyon.nets.general import General
 from kenyon.nets.layout import ALIGNMENT, aligned
 from tests.nets.test_zoo import trained, trainer_of
@@ -30,7 +30,9 @@ def test_every_learner_s_part_is_aligned_and_has_its_gradient(
     row = torch.randn(offset + sum(sizes), generator=g).requires_grad_()
     parts = row[offset:].split(sizes)
     named = {str(n): part.view(K, *shape) for n, (part, shape) in enumerate(zip(parts, shapes, strict=True))}
-    found = aligned(named, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "needs_alignment", lambda _: True)
+        found = aligned(named, dtype)
     slopes = {name: torch.randn(t.shape, generator=g).to(dtype) for name, t in named.items()}
     for name, t in named.items():
         assert torch.equal(found[name], t.to(dtype)) and found[name].dtype == dtype
@@ -42,21 +44,21 @@ def test_every_learner_s_part_is_aligned_and_has_its_gradient(
     torch.testing.assert_close(torch.autograd.grad(total, row)[0], expected, rtol=0, atol=0)
 
 
-def test_what_lies_well_is_not_copied() -> None:
+def test_what_lies_well_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "needs_alignment", lambda _: True)
     tensors = {"w": torch.randn(3, 8, 4), "b": torch.randn(3, 4)}
     assert all(found is tensors[name] for name, found in aligned(tensors, torch.float32).items())
 
 
-@pytest.mark.parametrize("name", ["resnet-batchnorm-15", "resnet-grouped-15", "text-sparse", "lstm", "experts"])
+@pytest.mark.parametrize(
+    "name", ["resnet-batchnorm-15", "batchnorm-dropout", "resnet-grouped-15", "text-sparse", "lstm", "experts"]
+)
 def test_training_with_aligned_parameters_is_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, so on a CPU, to the last bit."""
     expected = trainer_of(name, "caf-ewc")
     trained(expected)
 
-    def converted(net: Net, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        return aligned({name: views[name] for name in net.backbone_names}, net.dtype)
-
-    monkeypatch.setattr(Net, "_converted", converted)
+    monkeypatch.setattr(layout, "needs_alignment", lambda _: True)
     found = trainer_of(name, "caf-ewc")
     trained(found)
     assert torch.equal(found.theta, expected.theta) and torch.equal(found.importance, expected.importance)

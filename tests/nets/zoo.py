@@ -25,6 +25,7 @@ class Backbone:
     shape: tuple[int, ...] = IMAGE
     tokens: bool = False
     draws: bool = False  # random numbers in training: dropout
+    always: bool = False  # also where layers are told not to: dropout as a function
     refused: str = ""  # part of the message, where it cannot be used on any device
     unmoved: tuple[str, ...] = ()  # parameters that have no gradient, by the end of their names
 
@@ -631,7 +632,7 @@ add("constants-of-all-types", Double, VECTOR)
 add("complex-weights", Complex, VECTOR, refused="complex numbers")
 add("experts", Experts, VECTOR)
 add("looks-at-values", Looking, VECTOR)
-add("dropout-of-all-kinds", Dropped, draws=True)
+add("dropout-of-all-kinds", Dropped, draws=True, always=True)
 add("weight-norm", weight_norm, VECTOR, refused="reset_parameters")
 add("counts-its-calls", Counting, VECTOR, refused="changes while it computes")
 add("in-place", InPlace, VECTOR)

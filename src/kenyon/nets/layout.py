@@ -66,16 +66,22 @@ ALIGNMENT = 16  # bytes: what one instruction of a GPU loads, and what libraries
 
 
 def aligned(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Tensors (K, ...) in `dtype`, in which every learner's part begins at a multiple of ALIGNMENT bytes.
+    """Tensors (K, ...) in `dtype`, in which on a GPU every learner's part begins at a multiple of ALIGNMENT bytes.
 
     Named views of a row begin anywhere. Kernels of cuDNN and PyTorch that load several numbers at once fail there
     with a misaligned address, after which a process cannot use its GPU any more. What lies well is not copied.
     """
+    if not any(map(needs_alignment, tensors.values())):
+        return {name: t.to(dtype) for name, t in tensors.items()}
     misplaced = {name: t for name, t in tensors.items() if t.dtype != dtype or not _is_aligned(t)}
     if not misplaced:
         return dict(tensors)
     copies = _Aligned.apply(dtype, *misplaced.values())  # type: ignore[no-untyped-call]
     return dict(tensors) | dict(zip(misplaced, copies, strict=True))
+
+
+def needs_alignment(t: Tensor) -> bool:
+    return t.is_cuda
 
 
 def _is_aligned(t: Tensor) -> bool:

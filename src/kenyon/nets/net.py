@@ -157,15 +157,15 @@ class Net:
 
     def _problem_with(self, input_dtype: torch.dtype) -> str | None:
         """What keeps the backbone from a training step on a few samples: the first sentence of the error."""
-        row = self.initial([0])[0].requires_grad_()
+        leaves = {name: part.requires_grad_() for name, part in self.layout.views(self.initial([0])[0]).items()}
         samples = torch.zeros(4, *self.input_shape, dtype=input_dtype, device=self.device)
         if input_dtype.is_floating_point:
             samples.copy_(normal(0, tuple(samples.shape)))
         noise = torch.zeros(8, dtype=torch.uint8, device=self.device)
         try:
             with torch.enable_grad():
-                logits = self.forward(row, samples, self.heads_of([0]), noise=noise).logits
-                torch.autograd.grad(logits.square().mean(), row)
+                logits = self.forward(leaves, samples, self.heads_of([0]), noise=noise).logits
+                torch.autograd.grad(logits.square().mean(), list(leaves.values()), allow_unused=True)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError) as error:
@@ -358,7 +358,7 @@ class Net:
     def _converted(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The backbone's parameters (..., K, ...) in the type that learners compute in."""
         params = {name: views[name] for name in self.backbone_names}
-        if isinstance(self.execute, General) and self.device.type == "cuda":
+        if isinstance(self.execute, General):
             return aligned(params, self.dtype)
         return {name: p.to(self.dtype) for name, p in params.items()}
 
@@ -392,6 +392,6 @@ def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
         if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
             layer.p = 0.0
-        elif isinstance(layer, nn.MultiheadAttention):
+        elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
             layer.dropout = 0.0
     return backbone

@@ -47,7 +47,8 @@ class Statistics:
         dtype = next(iter(params.values())).dtype
         # A copy. The host is not asked which head it is, so that a CUDA graph can hold this.
         mine = {name: views[name].detach().index_select(0, head).squeeze(0) for name in self.first}
-        mine = aligned(mine, dtype) if samples.is_cuda else {name: value.to(dtype) for name, value in mine.items()}
+        # Each in memory of its own: counting a batch changes one, and autograd takes its neighbours for changed too.
+        mine = {name: aligned({name: value}, dtype)[name] for name, value in mine.items()}
         return execute(params | mine, samples, noise), mine
 
     def of_each(
