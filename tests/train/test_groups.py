@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -43,14 +44,41 @@ def convolutional() -> nn.Sequential:
     )
 
 
-def fleet(importance: GradientImportance, *, crop: bool = False, sizes: tuple[int, ...] = (47, 30)) -> Trainer:
+def dense() -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 9), nn.ReLU(), nn.Linear(9, 5))
+
+
+def strided() -> nn.Sequential:
+    """Other windows, strides and layers between than ours, and no dropout."""
+    return nn.Sequential(
+        nn.Conv2d(1, 3, (5, 2), stride=(2, 1), padding=(2, 0)),
+        nn.Tanh(),
+        nn.AvgPool2d(2, stride=1),
+        nn.Conv2d(3, 5, 1, bias=False),
+        nn.Conv2d(5, 2, 3, stride=3, padding=2),
+        nn.GELU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8, 3),
+    )
+
+
+def fleet(
+    importance: GradientImportance,
+    *,
+    crop: bool = False,
+    sizes: tuple[int, ...] = (47, 30),
+    build: Callable[[], nn.Sequential] = convolutional,
+) -> Trainer:
     """Two runs of unequal size that have learned a task, on a CPU as a GPU computes them."""
     streams = [hand_stream([size, 20], seed=seed, noise=300) for seed, size in enumerate(sizes)]
     if crop:
         streams = [replace(stream, augmentation=Crop(padding=1, flip=True)) for stream in streams]
-    net = Net(convolutional(), (1, 8, 8), streams[0].class_counts)
+    net = Net(build(), (1, 8, 8), streams[0].class_counts)
     assert isinstance(net.backbone, nn.Sequential)
     net.execute = Stacked(net.backbone, (1, 8, 8), 1)
+    if build is strided:
+        net.execute.input_channels = 8  # as images come on a GPU
     penalties = (StabilityProtection(3.0), ActiveForgetting1(0.1), Confidence(0.2))
     return Trainer(net, streams, Method(importance, penalties, from_first=True), TRAINING)
 
@@ -88,6 +116,17 @@ def test_many_batches_say_what_each_of_them_says(
     for at_once in (2, 4):  # 47 and 30 samples are 3 and 2 batches of 20: some are empty, some not full
         together = measured(monkeypatch, at_once, importance, crop=crop)
         torch.testing.assert_close(together, alone, rtol=2e-4, atol=1e-6 * float(alone.max()))
+
+
+@pytest.mark.parametrize("build", [dense, strided])
+@pytest.mark.parametrize("importance", [fisher_published(), fisher_large(), mas()], ids=lambda i: i.name)
+def test_networks_without_dropout_are_measured_alike(
+    importance: GradientImportance, build: Callable[[], nn.Sequential], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = measured(monkeypatch, 1, importance, build=build)
+    together = measured(monkeypatch, 3, importance, build=build)
+    assert alone.count_nonzero() > 0.5 * alone.numel()
+    torch.testing.assert_close(together, alone, rtol=2e-4, atol=1e-6 * float(alone.max()))
 
 
 def test_other_networks_take_one_batch_after_another() -> None:

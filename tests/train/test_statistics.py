@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net
+from kenyon.nets import Net, general
 from kenyon.random import Purpose
 from kenyon.streams import Stream
 from kenyon.train import Interrupted, Trainer, Training
@@ -75,6 +75,58 @@ def test_training_equals_plain_pytorch(momentum: float | None) -> None:
             said = heads[t](sum(learner(normalised(task.test, stream)) for learner in learners))
         right = 100 * (said.argmax(1) == task.test.labels).double().mean()
         assert trainer.position.records[-1]["accuracy"][0][t] == pytest.approx(float(right))
+
+
+def test_statistics_of_a_copy_are_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU modules compute with aligned copies; here all are copied."""
+    streams, backbone = [hand_stream([50, 30])], normalising(momentum=None)
+    plain, copied = (make_trainer(method("ewc"), streams, SHORT, backbone=backbone, learners=2) for _ in range(2))
+    plain.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(general, "aligned", Tensor.clone)
+        copied.run()
+    assert_same(copied, 0, plain)
+    assert bool(statistics(copied.net, copied.theta[0], 1, 1)["2.num_batches_tracked"] > 0)
+
+
+def test_only_tensors_that_begin_elsewhere_are_copied() -> None:
+    assert general.aligned(torch.zeros(3)[1:]).data_ptr() % 16  # a CPU takes them as they are
+    if torch.cuda.is_available():
+        row = torch.arange(40.0, device="cuda")
+        assert general.aligned(row[4:]).data_ptr() == row[4:].data_ptr()
+        for first in (1, 2, 3, 5):
+            found = general.aligned(row[first:])
+            assert found.data_ptr() % 16 == 0 and torch.equal(found, row[first:])
+
+
+class Residual(nn.Module):
+    """A ResNet of one block, whose parameters begin anywhere in a row where its width is odd."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(1, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
+        self.down = nn.Sequential(nn.Conv2d(width, width + 1, 1, stride=2), nn.BatchNorm2d(width + 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        return self.down((x + self.second(x)).relu()).mean((2, 3))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("learners", [1, 3])
+@pytest.mark.parametrize("width", [3, 8, 15, 21, 61])
+def test_any_width_trains_on_a_gpu_as_on_a_cpu(width: int, learners: int) -> None:
+    streams = [hand_stream([40, 40], seed=0), hand_stream([40, 40], seed=1)]
+    ends = []
+    for device in ("cpu", "cuda"):
+        net = Net(Residual(width), (1, 8, 8), (2, 2), learners=learners, device=device)
+        trainer = Trainer(net, streams, method("ewc"), PLAIN)
+        trainer.run()
+        ends.append((trainer.theta.cpu(), trainer.importance.cpu()))
+    for found, expected in zip(*ends, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2 * float(expected.abs().max()))
 
 
 def test_samples_of_several_tasks_are_each_normalised_by_their_own() -> None:

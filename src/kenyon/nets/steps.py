@@ -119,7 +119,8 @@ class Sequential:
 
     def side_by_side(self, noise: Tensor, batch: int) -> Tensor:
         """The bytes of several batches (G, n) as those of one batch of all their samples."""
-        return torch.cat([piece.flatten() for piece in cut_noise(noise, self.sites, batch)])
+        pieces = [piece.flatten() for piece in cut_noise(noise, self.sites, batch)]
+        return torch.cat(pieces) if pieces else noise.new_empty(0)
 
     def bytes_of(self, noise: Tensor | None, batch: int) -> list[Tensor | None]:
         return [None] * len(self.sites) if noise is None else [*cut_noise(noise, self.sites, batch)]
