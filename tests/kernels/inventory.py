@@ -43,7 +43,7 @@ test_maps
     nets/fused.py _column_sums      sums of what programs left
     nets/pooling.py _forward        bias, ReLU and any maximum, of learners; windows up to 15, fewer than 2^31 numbers
     nets/pooling.py _backward       its gradients; likewise
-    nets/windows.py _lay            windows of a convolution as rows; channels in eights and last, fewer than 2^31 numbers
+    nets/windows.py _lay            windows of a convolution as rows; channels in eights and last, below 2^31 numbers
     nets/windows.py _gather         its gradient; likewise
     nets/windows.py _pack           weights in the order of such rows; fewer than 2^31 numbers
     nets/windows.py _unpack         their gradient, perhaps in its place in a row; likewise
@@ -51,7 +51,7 @@ test_maps
     train/cropping.py _cut          random windows of images; uint8, one size, channels last
     train/bilinear.py _blend        pixels between pixels; uint8 (P, C)
 test_convolve
-    nets/cuda/convolve.cu convolve              3x3 convolutions of all learners; addresses at 16 bytes, what plan.py chose
+    nets/cuda/convolve.cu convolve              3x3 convolutions of all learners; addresses at 16 bytes
     nets/cuda/convolve_dense.cu convolve_dense  those of one learner; likewise, on Hopper
     nets/cuda/weigh.cu weigh                    gradients of their weights; likewise
 """

@@ -62,7 +62,8 @@ def check_heads(runs: int, K: int, B: int, F: int, C: int) -> None:
 @pytest.mark.kernels
 def test_heads() -> None:
     for F in (*ALL, 1000, 1024):
-        check_heads(2 if F < 500 else 1, 1 + F % 2, (1, 7, 33)[F % 3], F, (1, 2, 16, 10)[F % 4])
+        check_heads(2 if F < 500 else 1, 1 + F % 2, (1, 7, 33)[F % 3], F, (3, 16)[F % 2])
+    check_heads(2, 2, 3, 21, 1)
 
 
 def kept(noise: Noise, start: int, site: DropoutSite, shape: tuple[int, ...]) -> Tensor:
@@ -159,7 +160,7 @@ def check_outer(K: int, B: int, O: int, I: int, monkeypatch: pytest.MonkeyPatch 
 def test_gradients_of_weights_in_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
     for size in ALL:
         check_outer(1 + size % 2, (1, 5, 16, 65)[size % 4], size, 71 - size, monkeypatch)
-    for B in SOME:
+    for B in SOME[::2]:
         check_outer(1, B, 33, 130, monkeypatch)
 
 
