@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, general
+from kenyon.nets import Net, lent
 from kenyon.random import Purpose
 from kenyon.streams import Stream
 from kenyon.train import Interrupted, Trainer, Training
@@ -83,19 +83,19 @@ def test_statistics_of_a_copy_are_written_back(monkeypatch: pytest.MonkeyPatch) 
     plain, copied = (make_trainer(method("ewc"), streams, SHORT, backbone=backbone, learners=2) for _ in range(2))
     plain.run()
     with monkeypatch.context() as patch:
-        patch.setattr(general, "aligned", Tensor.clone)
+        patch.setattr(lent, "aligned", Tensor.clone)
         copied.run()
     assert_same(copied, 0, plain)
     assert bool(statistics(copied.net, copied.theta[0], 1, 1)["2.num_batches_tracked"] > 0)
 
 
 def test_only_tensors_that_begin_elsewhere_are_copied() -> None:
-    assert general.aligned(torch.zeros(3)[1:]).data_ptr() % 16  # a CPU takes them as they are
+    assert lent.aligned(torch.zeros(3)[1:]).data_ptr() % 16  # a CPU takes them as they are
     if torch.cuda.is_available():
         row = torch.arange(40.0, device="cuda")
-        assert general.aligned(row[4:]).data_ptr() == row[4:].data_ptr()
+        assert lent.aligned(row[4:]).data_ptr() == row[4:].data_ptr()
         for first in (1, 2, 3, 5):
-            found = general.aligned(row[first:])
+            found = lent.aligned(row[first:])
             assert found.data_ptr() % 16 == 0 and torch.equal(found, row[first:])
 
 

@@ -2,10 +2,6 @@
 
 A module that draws random numbers in training needs PyTorch's generator seeded for every step, from the host. One
 that draws none, as its first step shows, may go into a CUDA graph, and then costs what its kernels cost.
-
-Parameters are views of a run's row and begin at any number of it. Kernels of PyTorch and cuDNN may assume that a
-tensor begins at a multiple of 16 bytes, as one with memory of its own does; with others, cuDNN's batch normalization
-fails with "misaligned address". So on a GPU a module computes with copies of parameters that begin elsewhere.
 """
 
 from __future__ import annotations
@@ -20,13 +16,6 @@ from kenyon.nets.frame import Frame
 from kenyon.nets.lent import Lent
 from kenyon.nets.parts import vectors
 from kenyon.nets.steps import Params
-
-ALIGNMENT = 16  # bytes
-
-
-def aligned(value: Tensor) -> Tensor:
-    """The tensor, or a copy of it if it is on a GPU and does not begin at a multiple of 16 bytes."""
-    return value.clone() if value.is_cuda and value.data_ptr() % ALIGNMENT else value
 
 
 class General:
@@ -48,7 +37,6 @@ class General:
         """
         self.backbone, self.learners, self.lent = backbone, learners, Lent(backbone)
         self.constants, self.features = dict(constants or {}), features
-        self.buffers = frozenset(name for name, _ in backbone.named_buffers())
         self.in_training = {part: part.training for part in backbone.modules()}
         self.by_batch = any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.training for m in backbone.modules())
         self.draws: bool | None = None  # whether training draws random numbers; None until a step has been seen
@@ -88,12 +76,8 @@ class General:
         each = {name: p.unbind() for name, p in params.items()}  # its backward is one stack
         found = []
         for k in range(self.learners):
-            own = {name: learners[k] for name, learners in each.items()}
-            used = {name: aligned(value) for name, value in own.items()}
-            found.append(vectors(self.lent(self.constants | used, images), len(images)))
-            for name in self.buffers & own.keys():
-                if used[name] is not own[name]:
-                    own[name].copy_(used[name])  # statistics that the batch was added to
+            mine = self.constants | {name: learners[k] for name, learners in each.items()}
+            found.append(vectors(self.lent(mine, images), len(images)))
         return found
 
     def _seeded(self, params: Params, images: Tensor, noise: Tensor | None) -> list[Tensor]:
