@@ -48,8 +48,8 @@ Force = Pull | Decay
 class Sorted(NamedTuple):
     """Forces as single passes over the rows take them."""
 
-    pulls: list[tuple[Tensor, Tensor, Tensor]]  # (strength, weight, target)
-    decays: list[tuple[Tensor, Tensor]]  # (rates, groups)
+    pulls: list[tuple[Tensor, Tensor, Tensor]]  # strength (R,), weight (R, Pp), target (R, Pp) with rows apart
+    decays: list[tuple[Tensor, Tensor]]  # rates (R, G), groups (P,)
 
     @property
     def fit(self) -> bool:
@@ -62,6 +62,25 @@ class Sorted(NamedTuple):
         return self.decays[0] if self.decays else None
 
 
-def sorted_forces(forces: Sequence[Force]) -> Sorted:
-    pulls = [(f.strength, f.weight, f.target) for f in forces if isinstance(f, Pull)]
-    return Sorted(pulls, [(f.rates, f.groups) for f in forces if isinstance(f, Decay)])
+def sorted_forces(forces: Sequence[Force], runs: int) -> Sorted:
+    """The forces on the rows of so many runs, in memory as kernels read them, which know no broadcasting."""
+    pulls = [
+        (
+            force.strength.expand(runs).contiguous(),
+            force.weight.expand(runs, -1).contiguous(),
+            _rows(force.target.expand(runs, force.weight.shape[1])),
+        )
+        for force in forces
+        if isinstance(force, Pull)
+    ]
+    decays = [
+        (force.rates.expand(runs, -1).contiguous(), force.groups.contiguous())
+        for force in forces
+        if isinstance(force, Decay)
+    ]
+    return Sorted(pulls, decays)
+
+
+def _rows(values: Tensor) -> Tensor:
+    """Rows that may lie apart, each of numbers side by side."""
+    return values if values.stride(1) == 1 else values.contiguous()

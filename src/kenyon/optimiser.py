@@ -66,7 +66,7 @@ class Optimiser(ABC):
         momentum, and need not be looked at unless it decays. What `factors` are there for, in the order of the rows,
         has its gradient from them, and its buffer holds it only with `keep`.
         """
-        ordered = sorted_forces(forces)
+        ordered = sorted_forces(forces, len(theta))
         if self.steps is not None:
             self.steps.add_(moves.unsqueeze(1))
         in_one_pass = passes.available(theta) and ordered.fit

@@ -21,6 +21,7 @@ from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
 from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
 from kenyon.nets.cuda.rows import taken_plain
 from kenyon.nets.cuda.tiles import Lines
+from tests.kernels.guards import Guarded
 from tests.nets import emulation
 
 Build = Callable[..., Any]
@@ -99,6 +100,7 @@ class Case:
         g = torch.Generator().manual_seed(c.map + c.inputs)
         self.row = torch.randn(runs, c.bias + c.learners * c.outputs, generator=g) * 0.2
         self.keep: list[Any] = []
+        self.memory = Guarded()
         side = c.map
         if c.first:
             pools = [torch.randint(0, 256, (5, side, side, 4), generator=g, dtype=torch.uint8) for _ in range(runs)]
@@ -143,12 +145,10 @@ class Case:
 
     def on_device(self, x: Tensor) -> Tensor:
         there = x.to(self.device).contiguous()
-        self.keep.append(there)
-        return there
+        return self.memory.lay(there).copy_(there)
 
     def empty(self, *shape: int, dtype: torch.dtype) -> Tensor:
-        value = 77 if dtype is torch.uint8 else torch.nan
-        return self.on_device(torch.full(shape, value, dtype=dtype))
+        return self.memory.lay(torch.empty(shape, dtype=dtype, device=self.device))
 
     def packed(self, places: Any) -> Tensor:
         return self.on_device(taken_plain(self.row, torch.from_numpy(places), torch.bfloat16))
@@ -210,6 +210,7 @@ def check_layer(
         assert distance(out[:, :, case.counts], y[:, :, case.counts]) < 3e-3
     assert bool(out.isfinite().all())  # also where nobody looks
     check_gradients(case, build, sharing, backward, code.cpu())
+    case.memory.check()
 
 
 def check_pooling(case: Case, y: Tensor, out: Tensor, code: Tensor) -> None:

@@ -22,7 +22,12 @@ BLOCK = 1024
 
 
 def available(x: Tensor) -> bool:
-    return triton is not None and x.dtype in (torch.bfloat16, torch.float32) and works(x.device)
+    return (
+        triton is not None
+        and x.dtype in (torch.bfloat16, torch.float32)
+        and 0 < x.numel() < 2**31
+        and works(x.device)
+    )
 
 
 def dropped(x: Tensor, piece: Tensor, site: DropoutSite) -> Tensor:

@@ -53,7 +53,7 @@ class Sums:
     def add_products(self, name: str, dy: Tensor, x: Tensor) -> None:
         """The gradients dy_g^T x_g of a dense layer's weights, of dy (G, B, O) and x (G, B, I)."""
         into = self.into[name]
-        if not available(x) or not into.is_contiguous():
+        if not available(x) or not into.is_contiguous() or max(x.numel(), dy.numel()) >= 2**31:
             for g, share in enumerate(self.shares.split(1)):  # not all at once: there may be millions
                 of_one = Sums(self.into, self.push, share, self.square)
                 of_one.add(name, wide_products(dy[g : g + 1].transpose(1, 2), x[g : g + 1]))

@@ -315,7 +315,9 @@ class Net:
         """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
         constants = self.execute.constants if isinstance(self.execute, General) else {}
         seen = {name: views[name][head, k] for name in self.statistics.first}
-        return {**constants, **seen, **{name: views[name][k] for name in self.backbone_names}}
+        parts = {name: value.unsqueeze(0) for name, value in seen.items()}
+        parts |= {name: views[name][k : k + 1] for name in self.backbone_names}
+        return {**constants, **{name: aligned({name: p}, p.dtype)[name].squeeze(0) for name, p in parts.items()}}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None

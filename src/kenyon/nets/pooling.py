@@ -33,11 +33,12 @@ NOBODY = 255
 
 def available(maps: Maps, size: int) -> bool:
     x = maps.data
+    parted = maps.learners * maps.batch * eights(maps.channels) * x.shape[2:].numel()  # may be more than joined
     return (
         triton is not None
         and size <= LARGEST
         and x.dtype in (torch.bfloat16, torch.float32)
-        and 0 < 2 * x.numel() < 2**31  # parted maps may be larger than joined ones
+        and 0 < max(x.numel(), parted) < 2**31
         and min(x.shape[2:]) >= size
         and works(x.device)
     )

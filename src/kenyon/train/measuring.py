@@ -209,7 +209,7 @@ def add_importance(
     """Add to the estimate (R, Pp) what the gradient (R, P) of one batch says, with the forces on theta (R, P), times
     share (R,): in one pass over the rows where there is a GPU. The gradient is lost.
     """
-    ordered = sorted_forces(forces)
+    ordered = sorted_forces(forces, len(theta))
     if passes.available(theta) and ordered.fit:
         rows, factor, square = (estimate, gradient, theta), importance.numerator, importance.square
         passes.add_importance(*rows, share, ordered.pulls, ordered.decay, factor=factor, square=square)

@@ -31,7 +31,15 @@ constexpr __device__ int products_before(int part) {
 }
 
 constexpr int PARTS = CO / (8 * BLOCKS_EACH);
-constexpr bool ALIKE = LI == 0 || LEARNERS == 1;  // all parts have the same products
+
+// Whether all parts have the same products: not where the last has blocks of outputs that belong to no learner.
+constexpr __device__ bool same_products() {
+    for (int p = 1; p < PARTS; ++p)
+        if (products(p) != products(0)) return false;
+    return LI == 0 || LEARNERS == 1;
+}
+
+constexpr bool ALIKE = same_products();
 
 // A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row
 // of taps sees of one patch, the lower row sees of the patch above it, and is fetched once.

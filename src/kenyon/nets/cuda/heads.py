@@ -27,7 +27,7 @@ MOST = 16  # classes, which it takes one by one: of more, a library makes one pr
 
 
 def available(x: Tensor) -> bool:
-    return triton is not None and x.is_cuda
+    return triton is not None and x.is_cuda and x.dtype is torch.float32
 
 
 def own_logits(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def _forward(
 
 @jit
 def _backward(dy: tensor, y: tensor, dx: tensor, size: tensor, scale: tensor, BLOCK: constexpr) -> None:
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(dy + at, mask=at < size, other=0.0)
     open_ = tl.load(y + at, mask=at < size, other=0.0) != 0
     tl.store(dx + at, tl.where(open_, value * scale, 0.0).to(dx.dtype.element_ty), mask=at < size)

@@ -11,7 +11,6 @@
 
 constexpr int INPUT_GROUPS = CI / (16 * INPUTS_EACH), OUTPUT_GROUPS = CO / (8 * OUTPUTS_EACH);
 constexpr int ALL_GROUPS = INPUT_GROUPS * OUTPUT_GROUPS;
-constexpr bool ALIKE = LI == 0 || LEARNERS == 1;
 // The inputs and outputs of a slice form a rectangle: whole rows of groups, or a part of one row. Images come whole.
 constexpr int ROWS_OF_GROUPS = GROUPS > OUTPUT_GROUPS ? GROUPS / OUTPUT_GROUPS : 1;
 constexpr int SLICE_INPUTS = SOURCE == 1 ? CI : 16 * INPUTS_EACH * ROWS_OF_GROUPS;
@@ -41,6 +40,15 @@ constexpr __device__ int products_before(int group) {
     for (int g = 0; g < group; ++g) count += products(g);
     return count;
 }
+
+// Whether all groups have the same products: not where the last have blocks that belong to no learner.
+constexpr __device__ bool same_products() {
+    for (int g = 1; g < ALL_GROUPS; ++g)
+        if (products(g) != products(0)) return false;
+    return LI == 0 || LEARNERS == 1;
+}
+
+constexpr bool ALIKE = same_products();
 
 constexpr __device__ int most_products() {
     int most = 1;

@@ -1,0 +1,1 @@
+"""Conformance of every kernel: see `inventory`."""

@@ -1,0 +1,102 @@
+"""Every kernel of Kenyon: its conformance test, its file and name; what it computes, and what it relies on.
+
+Common to all Triton kernels: bases and rows may begin at any number (Triton looks at an address before it fetches
+several numbers at once); operands are contiguous in the order that the kernel names, which the function that launches
+it sees to; a leading axis of runs or learners is counted in 64 bits.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+import kenyon
+
+SOURCE = Path(kenyon.__file__).parent
+
+TABLE = """
+test_rows
+    passes.py _adam             a step of Adam with forces; rows (R, P), at most two pulls and a decay
+    passes.py _sgd              a step with momentum and forces of a part of the rows; likewise
+    passes.py _add_importance   importance += share * gradient^2, or |gradient|; likewise
+    passes.py _squares          sums of squares between bounds of a row; its numbers lie side by side
+    hashing.py _words           random words from two keys a run; fewer than 2^31 a run
+    factors.py _sgd_of_factors  a step with momentum by dy^T x; addresses that are multiples of ALIGN numbers, up to 4
+    nets/cuda/rows.py _take     numbers of rows at given places; places (M,) int32 inside a row
+    nets/cuda/rows.py _total    sums over what blocks of threads left; a table of pieces in int64
+test_vectors
+    losses.py _surprise             weighted cross-entropy and its gradient; float32, at most 2^14 classes
+    nets/cuda/heads.py _forward     a head applied to every learner; float32, at most 1024 features, 16 classes
+    nets/cuda/heads.py _backward    its gradients; likewise
+    nets/cuda/units.py _forward     ReLU and dropout of a dense layer; fewer than 2^31 numbers a run
+    nets/cuda/units.py _backward    its gradient
+    nets/dropping.py _pass          dropout by given bytes, each way; fewer than 2^31 numbers
+    nets/wide.py _share             shares of a head's product; float32, at least 512 features, at most 256 classes
+    nets/products.py _outer         dy^T x into its place in a row; bfloat16, at most 256 samples
+    nets/groups.py _add_products    importance += share * (dy^T x)^2; bfloat16, fewer than 2^31 numbers of dy and of x
+test_maps
+    nets/fused.py _relu_forward     relu(x + b) over x; channels in sixteens and last, fewer than 2^31 numbers
+    nets/fused.py _relu_backward    its gradients; likewise
+    nets/fused.py _pool_forward     bias, ReLU, 2x2 maximum and dropout; likewise, and even sides
+    nets/fused.py _pool_backward    its gradients; likewise
+    nets/fused.py _column_sums      sums of what programs left
+    nets/pooling.py _forward        bias, ReLU and any maximum, of learners; windows up to 15, fewer than 2^31 numbers
+    nets/pooling.py _backward       its gradients; likewise
+    nets/windows.py _lay            windows of a convolution as rows; channels in eights and last, below 2^31 numbers
+    nets/windows.py _gather         its gradient; likewise
+    nets/windows.py _pack           weights in the order of such rows; fewer than 2^31 numbers
+    nets/windows.py _unpack         their gradient, perhaps in its place in a row; likewise
+    nets/deepened.py _deepen        s x s pixels as one; at most 4 channels that count, in any order of memory
+    train/cropping.py _cut          random windows of images; uint8, one size, channels last
+    train/bilinear.py _blend        pixels between pixels; uint8 (P, C)
+test_convolve
+    nets/cuda/convolve.cu convolve              3x3 convolutions of all learners; addresses at 16 bytes
+    nets/cuda/convolve_dense.cu convolve_dense  those of one learner; likewise, on Hopper
+    nets/cuda/weigh.cu weigh                    gradients of their weights; likewise
+"""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    file: str
+    name: str
+    computes: str
+    relies_on: str
+    test: str
+
+
+def _read(table: str) -> tuple[Kernel, ...]:
+    kernels, test = [], ""
+    for line in table.strip().splitlines():
+        if not line.startswith(" "):
+            test = line
+            continue
+        file, name, rest = line.split(maxsplit=2)
+        computes, _, relies_on = rest.partition("; ")
+        kernels.append(Kernel(file, name, computes, relies_on, test))
+    return tuple(kernels)
+
+
+KERNELS = _read(TABLE)
+
+
+def found() -> set[tuple[str, str]]:
+    """The kernels in the source, (file, name): functions for Triton that no other one calls, and those of CUDA."""
+    kernels: set[tuple[str, str]] = set()
+    called: set[str] = set()
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "@jit" not in (text := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            if any(isinstance(mark, ast.Name) and mark.id == "jit" for mark in node.decorator_list):
+                kernels.add((path.relative_to(SOURCE).as_posix(), node.name))
+                calls = [call.func for call in ast.walk(node) if isinstance(call, ast.Call)]
+                called |= {function.id for function in calls if isinstance(function, ast.Name)}
+    kernels = {(file, name) for file, name in kernels if name not in called}
+    for path in sorted(SOURCE.rglob("*.cu")):
+        if "__global__" in path.read_text():
+            kernels.add((path.relative_to(SOURCE).as_posix(), path.stem))
+    return kernels

@@ -1,0 +1,90 @@
+"""Launch every kernel at a few awkward sizes, for NVIDIA's compute-sanitizer to watch:
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.kernels.sanitize
+
+PyTorch keeps no memory then (PYTORCH_NO_CUDA_MEMORY_CACHING), and tensors have no guard zones: each is an allocation
+of its own, so that an access behind its end is seen. Results are held against their references too. It ends with an
+error where a kernel of the inventory was not launched.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # before PyTorch looks at it
+    os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+
+import torch
+
+from kenyon.nets.cuda import compiler
+from tests.kernels import guards, test_convolve, test_maps, test_rows, test_vectors
+from tests.kernels.inventory import KERNELS, SOURCE, Kernel
+
+Launched = set[tuple[str, str]]
+
+
+@contextmanager
+def recorded() -> Iterator[Launched]:
+    """The kernels launched meanwhile, (file, name)."""
+    from triton.runtime.jit import JITFunction
+
+    launched: Launched = set()
+    run, launch, begin = JITFunction.run, compiler.Kernel.launch, compiler.Kernel.__init__
+    names: dict[int, str] = {}
+
+    def running(self: Any, *args: Any, **kwargs: Any) -> Any:
+        file = Path(self.fn.__code__.co_filename)
+        if file.is_relative_to(SOURCE):
+            launched.add((file.relative_to(SOURCE).as_posix(), self.fn.__name__))
+        return run(self, *args, **kwargs)
+
+    def named(self: Any, code: bytes, name: str, shared_bytes: int) -> None:
+        names[id(self)] = name
+        begin(self, code, name, shared_bytes)
+
+    def launching(self: Any, *args: Any) -> None:
+        name = names[id(self)]
+        launched.add((f"nets/cuda/{name}.cu", name))
+        launch(self, *args)
+
+    JITFunction.run, compiler.Kernel.launch, compiler.Kernel.__init__ = running, launching, named  # type: ignore[method-assign]
+    try:
+        yield launched
+    finally:
+        JITFunction.run, compiler.Kernel.launch, compiler.Kernel.__init__ = run, launch, begin  # type: ignore[method-assign]
+
+
+def expected() -> list[Kernel]:
+    """The kernels that this GPU has."""
+    device = torch.device("cuda")
+    if not compiler.available(device):
+        return [kernel for kernel in KERNELS if not kernel.file.endswith(".cu")]
+    return [kernel for kernel in KERNELS if kernel.name != "convolve_dense" or compiler.has_teams(device)]
+
+
+def run() -> Launched:
+    with recorded() as launched:
+        for module in (test_rows, test_vectors, test_maps, test_convolve):
+            module.samples()
+        torch.cuda.synchronize()
+    return launched
+
+
+def main() -> int:
+    guards.ZONE = 0
+    launched, missing = run(), 0
+    for kernel in expected():
+        ran = (kernel.file, kernel.name) in launched
+        missing += not ran
+        print(f"{'ran' if ran else 'NOT RUN':8}{kernel.file:32}{kernel.name}")
+    print(f"{len(expected()) - missing} of {len(KERNELS)} kernels ran on {torch.cuda.get_device_name()}.")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
