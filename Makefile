@@ -3,13 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs torture lint types browser clean
+# The Python of `make gpu-test`: one with a CUDA build of PyTorch and the tools of the extra `dev`.
+GPU_PYTHON ?= python3
+
+.PHONY: demo test gpu-test docs torture lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# On a machine with a GPU: every test marked gpu or kernels, in some minutes. The summary is part of benchmarks/soundness.json.
+gpu-test:
+	OMP_NUM_THREADS=1 KENYON_RECORD="gpu-tests: tests of kernels and of training on a GPU" PYTHONPATH=src:.:$$PYTHONPATH \
+	  $(GPU_PYTHON) -m pytest -m "(gpu or kernels) and not torture" -n 10 --dist worksteal
 
 # The site, in build/site/index.html. Warnings are errors.
 docs: $(VENV)/.installed-dev

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import platform
 import subprocess
 from pathlib import Path
@@ -33,9 +34,10 @@ def record(section: str, what: str, path: Path = RECORD, **counts: Any) -> None:
 def origin() -> dict[str, str]:
     """Commit, date, versions and device of this process."""
     git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    commit = os.environ.get("KENYON_COMMIT") or git.stdout.strip()  # a copy of the tree may have no history
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return {
-        "commit": git.stdout.strip(),
+        "commit": commit,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "kenyon": __version__,
         "torch": torch.__version__,

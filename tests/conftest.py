@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +33,21 @@ def registered() -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("kernels") and not RUNS_KERNELS:
         pytest.skip("needs a GPU, or Triton's interpreter in a process of its own")
+
+
+BEGAN = time.monotonic()
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Record what came out, where KENYON_RECORD names a section of benchmarks/soundness.json: `make gpu-test` does."""
+    section, _, what = os.environ.get("KENYON_RECORD", "").partition(": ")
+    if not section or hasattr(config, "workerinput"):
+        return
+    from benchmarks.soundness import record
+
+    counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
+    counts["failed"] += counts.pop("error")
+    record(section, what, **counts, seconds=round(time.monotonic() - BEGAN))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
