@@ -39,7 +39,7 @@ BEGAN = time.monotonic()
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Record what came out, where KENYON_RECORD names a section of benchmarks/soundness.json: `make gpu-test` does."""
+    """Record what came out, where KENYON_RECORD names a section of benchmarks/soundness.json."""
     section, _, what = os.environ.get("KENYON_RECORD", "").partition(": ")
     if not section or hasattr(config, "workerinput"):
         return

@@ -1,6 +1,7 @@
 """Launch every kernel at a few awkward sizes, for NVIDIA's compute-sanitizer to watch:
 
     compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.kernels.sanitize
+    python -m tests.kernels.sanitize --record [PROGRAM]   # the same, counted in benchmarks/soundness.json
 
 PyTorch keeps no memory then (PYTORCH_NO_CUDA_MEMORY_CACHING), and tensors have no guard zones: each is an allocation
 of its own, so that an access behind its end is seen. Results are held against their references too. It ends with an
@@ -10,6 +11,8 @@ error where a kernel of the inventory was not launched.
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +23,7 @@ if __name__ == "__main__":  # before PyTorch looks at it
     os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
 
 import torch
+from benchmarks import soundness
 
 from kenyon.nets.cuda import compiler
 from tests.kernels import guards, test_convolve, test_maps, test_rows, test_vectors
@@ -86,5 +90,21 @@ def main() -> int:
     return 1 if missing else 0
 
 
+def watched(program: str, record: Path = soundness.RECORD) -> int:
+    """Run this file under compute-sanitizer, and record what it said."""
+    command = [program, "--tool", "memcheck", "--error-exitcode", "1", sys.executable, "-m", "tests.kernels.sanitize"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    print(done.stdout)
+    errors = re.search(r"ERROR SUMMARY: (\d+) error", done.stdout)
+    ran = re.search(r"(\d+) of \d+ kernels ran", done.stdout)
+    if errors is None or ran is None:
+        return done.returncode or 1
+    counts = {"kernels": int(ran[1]), "errors": int(errors[1])}
+    soundness.record("memcheck", "every kernel at awkward sizes under compute-sanitizer memcheck", record, **counts)
+    return done.returncode
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--record"]:
+        sys.exit(watched((sys.argv[2:] or ["compute-sanitizer"])[0]))
     sys.exit(main())

@@ -47,6 +47,13 @@ def test_layer_on_a_gpu(c: Convolution) -> None:
     check_layer(c, compiler.build, "cuda", teams, runs=3, batch=5)
 
 
+@pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("shape", [(8, 1, 8, 81, False, False), (8, 1, 33, 8, False, False)], ids=str)
+def test_blocks_of_eight_channels_that_belong_to_no_learner(shape: tuple[Any, ...]) -> None:
+    """The last of several parts of a layer then has fewer products than the others, forwards or backwards."""
+    check_layer(layer(*shape), emulation.build, "cpu", batch=1)
+
+
 @pytest.mark.torture
 @pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("c", layers(), ids=lambda c: f"{c.learners}x{c.inputs}-{c.outputs}")

@@ -33,7 +33,7 @@ from kenyon.nets.cuda.heads import own_logits
 from kenyon.nets.dense import kept_of_all
 from kenyon.nets.dropout import kept
 from kenyon.nets.fresh import fresh, seeded
-from kenyon.nets.layout import Layout, Rows
+from kenyon.nets.layout import Layout, Rows, aligned_alone
 from kenyon.nets.steps import Params, Sequential, known_layers
 from kenyon.random import Noise, Purpose, key
 from kenyon.steady import of_each_run
@@ -250,7 +250,7 @@ class Columns(Sequential):
 
 def _layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if isinstance(layer, nn.Conv2d):
-        return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation)
+        return F.conv2d(x, aligned_alone(weight), bias, layer.stride, layer.padding, layer.dilation)
     return _product(x, weight, bias)
 
 

@@ -80,6 +80,11 @@ def aligned(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> dict[str, Tens
     return dict(tensors) | dict(zip(misplaced, copies, strict=True))
 
 
+def aligned_alone(tensor: Tensor) -> Tensor:
+    """The tensor, or on a GPU a copy of it if it begins elsewhere than at a multiple of ALIGNMENT bytes."""
+    return tensor.clone() if needs_alignment(tensor) and tensor.data_ptr() % ALIGNMENT else tensor
+
+
 def needs_alignment(t: Tensor) -> bool:
     return t.is_cuda
 

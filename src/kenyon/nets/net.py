@@ -23,7 +23,7 @@ from kenyon.nets.execution import choose_execution
 from kenyon.nets.fresh import FirstWeights, Start
 from kenyon.nets.general import General
 from kenyon.nets.heads import FirstHeads, Heads, Outputs
-from kenyon.nets.layout import InUse, Layout, Rows, aligned
+from kenyon.nets.layout import InUse, Layout, Rows, aligned, aligned_alone
 from kenyon.nets.looped import Looped
 from kenyon.nets.parts import feature_count, take_apart
 from kenyon.nets.stacked import Stacked
@@ -315,9 +315,8 @@ class Net:
         """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
         constants = self.execute.constants if isinstance(self.execute, General) else {}
         seen = {name: views[name][head, k] for name in self.statistics.first}
-        parts = {name: value.unsqueeze(0) for name, value in seen.items()}
-        parts |= {name: views[name][k : k + 1] for name in self.backbone_names}
-        return {**constants, **{name: aligned({name: p}, p.dtype)[name].squeeze(0) for name, p in parts.items()}}
+        own = {**seen, **{name: views[name][k] for name in self.backbone_names}}
+        return constants | {name: aligned_alone(value) for name, value in own.items()}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.nets.dropout import DropoutSite
+from kenyon.nets.layout import aligned_alone
 from kenyon.nets.net import Net
 from kenyon.nets.steps import known_layers
 from kenyon.random import Noise
@@ -95,7 +96,7 @@ class Nodes:
                     found[number].append(_summed(x))
                     active = False
                 if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                    weight, bias = params[f"{name}.weight"][k], params.get(f"{name}.bias")
+                    weight, bias = aligned_alone(params[f"{name}.weight"][k]), params.get(f"{name}.bias")
                     mine = None if bias is None else bias[k]
                     if isinstance(layer, nn.Conv2d):
                         x = F.conv2d(x, weight, mine, layer.stride, layer.padding, layer.dilation)
