@@ -17,7 +17,7 @@ test: $(VENV)/.installed-dev lint types browser
 # On a machine with a GPU: every test marked gpu or kernels, in some minutes. The summary is part of benchmarks/soundness.json.
 gpu-test:
 	OMP_NUM_THREADS=1 KENYON_RECORD="gpu-tests: tests of kernels and of training on a GPU" PYTHONPATH=src:.:$$PYTHONPATH \
-	  $(GPU_PYTHON) -m pytest -m "(gpu or kernels) and not torture" -n 10 --dist worksteal
+	  $(GPU_PYTHON) -m pytest -m "(gpu or kernels) and not torture" -n 10 --dist worksteal -p no:benchmark
 
 # The site, in build/site/index.html. Warnings are errors.
 docs: $(VENV)/.installed-dev

@@ -52,6 +52,27 @@ class Graph:
         pass
 
 
+class Refusing(Anything):
+    """Work that turns out to be none for a graph."""
+
+    def refuse_capture(self) -> bool:
+        self.capturable = False
+        return True
+
+
+class Generator:
+    """Stands in for a GPU's generator."""
+
+    def __init__(self) -> None:
+        self.states: list[str] = []
+
+    def clone_state(self) -> str:
+        return "before"
+
+    def graphsafe_set_state(self, state: str) -> None:
+        self.states.append(state)
+
+
 @contextmanager
 def capture(graph: Graph, pool: object) -> Iterator[None]:
     Graph.capturing = True
@@ -65,6 +86,7 @@ def capture(graph: Graph, pool: object) -> Iterator[None]:
 def test_no_graph_is_destroyed_while_another_is_captured(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainers refer to themselves: those of before are garbage that Python may come upon at any moment."""
     cuda = {"CUDAGraph": Graph, "graph": capture, "synchronize": lambda: None, "graph_pool_handle": lambda: (0, 0)}
+    cuda |= {"default_generators": [Generator()], "current_device": lambda: 0}
     for name, stand_in in cuda.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(Graph, "destroyed_in_capture", 0)
@@ -87,3 +109,39 @@ def test_no_graph_is_destroyed_while_another_is_captured(fails: bool, monkeypatc
     else:
         captured()
     assert Graph.destroyed_in_capture == 0 and gc.isenabled()
+
+
+def test_a_capture_that_breaks_off_puts_the_generator_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator, times = Generator(), [0]
+    cuda = {"CUDAGraph": Graph, "graph": capture, "synchronize": lambda: None, "graph_pool_handle": lambda: (0, 0)}
+    cuda |= {"default_generators": [generator], "current_device": lambda: 0}
+    for name, stand_in in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+
+    def work() -> None:
+        times[0] += 1
+        if Graph.capturing:
+            raise RuntimeError("what a graph cannot hold")
+
+    captured = Captured(work, torch.device("cuda"), Refusing())
+    for _ in range(3):
+        captured()
+    assert generator.states == ["before"] and times == [4]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_what_draws_works_after_a_capture_that_broke_off() -> None:
+    x = torch.ones(1000, device="cuda")
+
+    def looks() -> None:
+        if float(x.sum()) > 0:  # which no graph can hold
+            x.add_(1)
+
+    captured = Captured(looks, torch.device("cuda"), Refusing())
+    state = torch.cuda.get_rng_state()
+    for _ in range(3):
+        captured()
+    assert float(x[0]) == 4 and torch.equal(torch.cuda.get_rng_state(), state)
+    dropped = torch.nn.functional.dropout(x, 0.5)
+    assert 300 < int((dropped == 0).sum()) < 700

@@ -131,6 +131,9 @@ class Net:
 
     def _general(self) -> General:
         constants = {n: _cast(value.to(self.device), self.dtype) for n, value in self._constants.items()}
+        if any(isinstance(part, nn.RNNBase) for part in self.backbone.modules()):
+            # Rows hold weights in an order of their own, and flatten_parameters() could not change that.
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
         return General(self.backbone, self.learners, constants, self.features)
 
     def _try_out(self, input_dtype: torch.dtype, *, chosen: bool) -> None:

@@ -167,11 +167,15 @@ class Captured:
     def _capture(self) -> torch.cuda.CUDAGraph | None:
         torch.cuda.synchronize()
         graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        state = generator.clone_state()
         try:
             with _garbage_waits(), torch.cuda.graph(graph, pool=pool):
                 self.work()
         except RuntimeError as error:
             _give_back(pool)
+            # A capture that breaks off leaves the generator as if it went on: whoever draws next would fail.
+            generator.graphsafe_set_state(state)
             if isinstance(error, torch.OutOfMemoryError) or not self.execution.refuse_capture():
                 raise
             return None
