@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,6 +24,13 @@ from kenyon.nets.steps import Params
 
 # Of a module that draws in tests too. With it an untouched global generator of PyTorch begins.
 TEST_SEED = 67280421310721
+
+
+BACKWARD = 2**56  # what seeds of the backward pass are larger by
+
+
+def _seed(noise: Tensor | None) -> int:
+    return TEST_SEED if noise is None else int.from_bytes(bytes(noise[:7].tolist()), "little")
 
 
 class General:
@@ -106,12 +115,17 @@ class General:
             found.append(vectors(lent(mine, images), len(images)))
         return found
 
+    def backward(self, noise: Tensor | None) -> AbstractContextManager[object]:
+        """To be entered while gradients are computed, in which parts may be computed again (torch.utils.checkpoint)
+        or draw for the first time. A GPU's are computed by threads of PyTorch's.
+        """
+        if noise is None or noise.is_cuda:
+            return nullcontext()
+        return self.code.generators(lambda: _seed(noise) + BACKWARD)
+
     def _seeded(self, lent: Lent, params: Params, images: Tensor, noise: Tensor | None) -> list[Tensor]:
         devices = [images.device] if images.is_cuda else []
-
-        def seed() -> int:
-            return TEST_SEED if noise is None else int.from_bytes(bytes(noise[:7].tolist()), "little")
-
+        seed = partial(_seed, noise)
         if noise is None or self.code.draws is not None:
             with self.code.generators(seed, devices):
                 return self._each(lent, params, images)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -25,6 +25,7 @@ from torch import Tensor
 KEY = "DeferredInit"
 _KEY: Any = torch._C._parse_dispatch_key(KEY)
 _ONLY_KEY: Any = torch._C.DispatchKeySet(_KEY)
+_BELOW: Any = torch._C._dispatch_keyset_full_after(_KEY)
 CPU = torch.device("cpu")
 T = TypeVar("T")
 
@@ -133,14 +134,15 @@ class UserCode:
         with self.generators(seed, devices) as own:
             found = work()
         if not self.unseen and not _all_equal(before, global_states(devices)):
-            with torch.no_grad(), OwnGenerators(seed):
+            with OwnGenerators(seed):
                 again = work()
             if not _all_equal(tensors(found), tensors(again)):
                 self.unseen = True
                 warnings.warn(
-                    f"{self.name} draws random numbers by something else than PyTorch's operations (an extension in "
-                    "C++, NumPy, Python's random). Kenyon can seed only PyTorch's global generator for it: beside "
-                    "another thread that draws from that, or where it is not drawn from, results do not repeat.",
+                    f"{self.name} draws random numbers in a way that cannot be redirected (torch.compile, an "
+                    "extension in C++, NumPy, Python's random), so Kenyon seeds PyTorch's global generators for it. "
+                    "Results do not repeat if another thread draws from those meanwhile, or if the numbers come from "
+                    "elsewhere.",
                     stacklevel=3,
                 )
                 return self.watched(work, tensors, seed, *devices)
@@ -197,20 +199,25 @@ def _register_once() -> None:
             for operation in (getattr(packet, overload) for overload in packet.overloads()):
                 names = [argument.name for argument in operation._schema.arguments]
                 if "generator" in names:
-                    kernels.impl(operation, partial(_with_generator, operation, names.index("generator")))
-        for name, kernel in _WITHOUT_GENERATOR.items():
+                    kernel = partial(_with_generator, operation, names.index("generator"))
+                    kernels.impl(operation, kernel, with_keyset=True)
+        for name, decomposed in _WITHOUT_GENERATOR.items():
             packet, _, overload = name.partition(".")
             operation = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            kernels.impl(operation, partial(kernel, operation), with_keyset=True)
+            kernels.impl(operation, partial(decomposed, operation), with_keyset=True)
         torch.random.default_generator = _DefaultGenerator()  # type: ignore
         _libraries.extend((others, kernels))
 
 
-def _with_generator(operation: Any, place: int, *args: Any, **kwargs: Any) -> Any:
+def _with_generator(operation: Any, place: int, keys: Any, *args: Any, **kwargs: Any) -> Any:
     """With the own generator, where none was given or the global one."""
+    tensor = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+    device = torch.device(kwargs.get("device") or CPU) if tensor is None else tensor.device
     given = args[place] if place < len(args) else kwargs.get("generator")
-    device = _device_of(args, kwargs)
-    if device.type != "meta" and (given is None or _same(given, _global_on(device))):
+    wrapper = tensor is not None and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
+    if device.type == "meta" or wrapper:  # nothing is drawn, or by the tensors inside
+        return _as_it_is(operation, keys, *args, **kwargs)
+    if given is None or _same(given, _global_on(device)):
         own = _own().on(device)
         if place < len(args):
             args = (*args[:place], own, *args[place + 1 :])
@@ -233,14 +240,9 @@ def _own() -> OwnGenerators:
     return _here.own
 
 
-def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
-    tensor = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-    return torch.device(kwargs.get("device") or CPU) if tensor is None else tensor.device
-
-
 def _as_it_is(operation: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
     """Below this key. The operations that it is made of come here again."""
-    return operation.redispatch(keys.remove(_KEY), *args, **kwargs)
+    return operation.redispatch(keys & _BELOW, *args, **kwargs)
 
 
 # Operations that take no generator. On a CPU they are made of others that do; on a GPU they are not.
