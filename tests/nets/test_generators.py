@@ -7,10 +7,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,6 +19,7 @@ from kenyon.nets import Net
 from kenyon.nets.execution import General
 from kenyon.nets.fresh import check_drawable, fresh, seeded
 from kenyon.nets.generators import _WITHOUT_GENERATOR, WITH_GENERATOR, OwnGenerators, UserCode, layer_by_layer
+from tests.noise import noise, untouched
 
 SEED = 77
 aten = torch.ops.aten
@@ -28,36 +27,6 @@ GPU = pytest.param(
     "cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 )
 on_both = pytest.mark.parametrize("device", ["cpu", GPU])
-
-
-@contextmanager
-def noise() -> Iterator[None]:
-    """A thread that draws and seeds all the time."""
-    over = threading.Event()
-
-    def draw() -> None:
-        while not over.is_set():
-            torch.rand(3)
-            torch.manual_seed(int(torch.randint(1000, ())))
-            np.random.rand()
-
-    thread = threading.Thread(target=draw, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
-def untouched() -> Iterator[None]:
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
-    gpus = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    yield
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert np.array_equal(before[1], np.random.get_state()[1])  # type: ignore[index]
-    assert all(map(torch.equal, gpus, torch.cuda.get_rng_state_all() if gpus else []))
 
 
 def with_global(work: Callable[[], Any], seed: int = SEED) -> Any:

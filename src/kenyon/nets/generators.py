@@ -134,9 +134,10 @@ class UserCode:
         with self.generators(seed, devices) as own:
             found = work()
         if not self.unseen and not _all_equal(before, global_states(devices)):
+            first = [tensor.detach().clone() for tensor in tensors(found)]
             with OwnGenerators(seed):
-                again = work()
-            if not _all_equal(tensors(found), tensors(again)):
+                found = work()  # what counts is done last: it may write over what the first time has left
+            if not _all_equal(first, tensors(found)):
                 self.unseen = True
                 warnings.warn(
                     f"{self.name} draws random numbers in a way that cannot be redirected (torch.compile, an "
