@@ -6,8 +6,8 @@ import os
 
 import pytest
 import torch
-
 from benchmarks.soundness import record
+
 from kenyon.threads import cpu_threads
 from tests.estimator.threaded import CASES, FITS, METHODS, TASKS, differing
 
@@ -27,8 +27,8 @@ def test_many_fits_in_threads() -> None:
     if os.environ.get("KENYON_TORTURE"):
         record(
             "threads",
-            "fits of two tasks in 2, 4 and 8 threads, beside one that draws from and seeds PyTorch's, NumPy's and "
-            "Python's global generators all the time: weights, predictions and accuracies bit for bit those made alone",
+            "fits of two tasks in 2, 4 and 8 threads, beside one that draws from and seeds the global generators of "
+            "PyTorch, NumPy and Python: weights, predictions and accuracies are bit for bit those of fits made alone",
             fits=2 * len(THREADS) * REPEATS * len(FITS),
             differing=0,
             backbones=len(CASES),
