@@ -6,7 +6,6 @@ to be computed, never by how many cores there are, and so the numbers are the sa
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -18,18 +17,53 @@ import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+OURS = "kenyon-"  # how the names of threads begin that are made here
 
 
 @contextmanager
 def cpu_threads(count: int | None) -> Iterator[None]:
-    """Let PyTorch use so many CPU threads for a while; None leaves it as it is."""
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
+    """Let PyTorch use so many CPU threads in this thread for a while; None leaves the number as it is, and only makes
+    sure that the thread knows it.
+    """
+    with _changing.lock:
+        before = torch.get_num_threads()
+        if count not in (None, before):
+            _set_here(count, before)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        if count not in (None, before):
+            torch.set_num_threads(before)
+
+
+def _set_here(count: int, elsewhere: int) -> None:
+    """torch.set_num_threads of this thread alone. PyTorch also gives the number that was set last to every thread
+    that asks for the first time later, which then keeps it: so another thread puts that back at once.
+    """
+    torch.set_num_threads(count)
+    if any(thread is not threading.current_thread() and not _ours(thread) for thread in threading.enumerate()):
+        _changing.restoring().submit(torch.set_num_threads, elsewhere).result()
+
+
+class _Changing:
+    """While the lock is held, what PyTorch tells a new thread may be another thread's number."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
+        self.restorer: ThreadPoolExecutor | None = None
+
+    def restoring(self) -> ThreadPoolExecutor:
+        if self.restorer is None:
+            self.restorer = ThreadPoolExecutor(1, f"{OURS}restoring")
+        return self.restorer
+
+
+_changing = _Changing()
+
+
+def _ours(thread: threading.Thread) -> bool:
+    return thread.name.startswith(OURS)
 
 
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -56,6 +90,28 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
         for future in futures:
             future.cancel()
         wait(futures)
+
+
+class Shared:
+    """A setting of the process that threads need for a while: the first to come sets it, the last to leave puts it
+    back. A context manager, of which there is one for all threads.
+    """
+
+    def __init__(self, set_it: Callable[[], Callable[[], object]]) -> None:
+        """`set_it` returns what puts the setting back."""
+        self._set, self._lock, self._inside = set_it, threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._put_back = self._set()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._put_back()
 
 
 def in_streams(work: Callable[[int], None], items: Sequence[int], streams: Sequence[torch.cuda.Stream]) -> None:
@@ -97,10 +153,16 @@ def _deeper(cores: int) -> Iterator[None]:
         _here.depth, _here.cores = before
 
 
-@functools.cache
 def _pool(cores: int, depth: int) -> ThreadPoolExecutor:
     """Threads that compute with one core each, for work that has been cut so often."""
-    pool, started = ThreadPoolExecutor(cores, f"kenyon-{depth}"), threading.Barrier(cores)
+    with _changing.lock:
+        if (cores, depth) not in _changing.pools:
+            _changing.pools[cores, depth] = _started(cores, depth)
+        return _changing.pools[cores, depth]
+
+
+def _started(cores: int, depth: int) -> ThreadPoolExecutor:
+    pool, started = ThreadPoolExecutor(cores, f"{OURS}{depth}"), threading.Barrier(cores)
 
     def start(_: int) -> None:
         torch.set_num_threads(1)
@@ -115,4 +177,4 @@ def _pool(cores: int, depth: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads do not survive there
+    os.register_at_fork(after_in_child=lambda: vars(_changing).update(vars(_Changing())))  # no thread survives there

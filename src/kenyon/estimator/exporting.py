@@ -192,7 +192,7 @@ def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, head: int) -
 
 
 def _head(net: Net, row: Tensor, place: int, classes: int) -> nn.Linear:
-    head = nn.Linear(net.features, classes)
+    head: nn.Linear = nn.utils.skip_init(nn.Linear, net.features, classes)
     with torch.no_grad():
         head.weight.copy_(net.layout.view(row, "head.weight")[place, :classes])
         head.bias.copy_(net.layout.view(row, "head.bias")[place, :classes])

@@ -20,6 +20,7 @@ from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
 from kenyon.nets import Net
 from kenyon.streams.task import Split, Stream
+from kenyon.threads import cpu_threads
 from kenyon.train.device import Lanes, Runs, on_device
 from kenyon.train.evaluate import chunk_of
 from kenyon.train.fleet import Fleet
@@ -106,6 +107,7 @@ class Knowledge:
 
     @torch.no_grad()
     @single_precision()
+    @cpu_threads(None)
     def probabilities(self, inputs: Tensor, tasks: Sequence[int]) -> list[Tensor]:
         """What the heads of some tasks say of inputs (N, ...): (N, C) each, in double precision."""
         if "learners" in self.tensors and len(tasks) > 1:

@@ -37,6 +37,7 @@ from kenyon.files import as_path
 from kenyon.metrics import Array
 from kenyon.nets import Diversity, Start
 from kenyon.streams.task import Heads
+from kenyon.threads import cpu_threads
 
 ONLY = "unnamed"  # what a task is called that got no name
 
@@ -142,7 +143,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Whatever goes wrong, what was learned before stays as it was.
         """
-        with self._intact():
+        with self._intact(), cpu_threads(None):
             begun, before = time.perf_counter(), self._before(task)
             lesson, form = self._lesson(before, task, X, y, validation, test, classes)
             plan = make_plan(self.get_params(deep=False), form, validated=lesson.validation is not None)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -15,6 +15,7 @@ from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.methods.defaults import DEFAULTS
+from kenyon.threads import Shared
 from kenyon.train import Training
 
 
@@ -86,29 +87,20 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
     return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)
 
 
-class _Precision:
-    """The default type of the process, which threads change together: the first to come, and the last to leave."""
+def _float32() -> Callable[[], None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    return partial(torch.set_default_dtype, before)
 
-    lock = threading.Lock()
-    inside = 0
-    before = torch.float32
+
+_single_precision = Shared(_float32)
 
 
 @contextmanager
 def single_precision() -> Iterator[None]:
     """Networks are made and asked in float32, whatever torch.set_default_dtype says elsewhere."""
-    with _Precision.lock:
-        if not _Precision.inside:
-            _Precision.before = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float32)
-        _Precision.inside += 1
-    try:
+    with _single_precision:
         yield
-    finally:
-        with _Precision.lock:
-            _Precision.inside -= 1
-            if not _Precision.inside:
-                torch.set_default_dtype(_Precision.before)
 
 
 def default_backbone(features: int) -> nn.Module:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
+from kenyon.nets.generators import OwnGenerators, UserCode
 from kenyon.nets.parts import Parts, rebuilt
 
 M = TypeVar("M", bound=nn.Module)
@@ -16,23 +18,22 @@ Start = Literal["drawn", "given"]
 
 
 def seeded(build: Callable[[], M], seed_key: int) -> M:
-    """Build a module whose initialisation is drawn from a key, leaving PyTorch's own generator untouched."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_key)
+    """Build a module whose initialisation is drawn from a key, and not from PyTorch's global generator."""
+    with OwnGenerators(lambda: seed_key):
         return build()
 
 
 def fresh(template: nn.Module, seed_key: int) -> dict[str, Tensor]:
-    """The parameters of a module by name, drawn anew by its layers' own reset_parameters()."""
+    """The parameters of a module by name, drawn anew from a key by its layers' own reset_parameters()."""
+    return {n: p.detach() for n, p in seeded(partial(_redrawn, template), seed_key).named_parameters()}
 
-    def build() -> nn.Module:
-        module = rebuilt(template, lambda _, t: torch.zeros_like(t, device="cpu"))
-        for part in _inside_out(module):
-            if (reset := _reset(part)) is not None:
-                reset()
-        return module
 
-    return {n: p.detach() for n, p in seeded(build, seed_key).named_parameters()}
+def _redrawn(template: nn.Module) -> nn.Module:
+    module = rebuilt(template, lambda _, t: torch.zeros_like(t, device="cpu"))
+    for part in _inside_out(module):
+        if (reset := _reset(part)) is not None:
+            reset()
+    return module
 
 
 class FirstWeights:
@@ -53,15 +54,22 @@ class FirstWeights:
             self.given = {name: value.cpu().clone() for name, value in parts.trained.items()}
         elif draw is None:
             check_drawable(self.template)
+        self.code = UserCode("Drawing the backbone's first weights" if draw is None else "The backbone's function")
 
     def __call__(self, seed_key: int) -> dict[str, Tensor]:
         return self.drawn(seed_key) if self.given is None else self.given
 
     def drawn(self, seed_key: int) -> dict[str, Tensor]:
-        if self.draw is None:
-            found = fresh(self.template, seed_key)
+        build = self.draw or partial(_redrawn, self.template)
+
+        def drawn() -> dict[str, Tensor]:
+            return {name: p.detach().cpu() for name, p in build().named_parameters()}
+
+        if self.code.draws is None:
+            found = self.code.watched(drawn, dict.values, lambda: seed_key)
         else:
-            found = {name: p.detach().cpu() for name, p in seeded(self.draw, seed_key).named_parameters()}
+            with self.code.generators(lambda: seed_key):
+                found = drawn()
         if any(name not in found or found[name].shape != shape for name, shape in self.shapes.items()):
             raise ConfigError("The function that draws the backbone anew must give one with the same parameters.")
         return {name: found[name] for name in self.shapes}

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 
 from kenyon.errors import ConfigError, expected
+from kenyon.nets.generators import OwnGenerators
 from kenyon.nets.shapes import shapes_through
 from kenyon.nets.steps import known_layers
 
@@ -124,7 +125,7 @@ def feature_count(parts: Parts, shape: tuple[int, ...], dtype: torch.dtype) -> i
     module, batch = on_cpu(parts), torch.zeros(2, *shape, dtype=dtype)
     before = {name: b.clone() for name, b in module.named_buffers() if name not in parts.statistics}
     try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        with torch.no_grad(), OwnGenerators(lambda: 0):  # what is drawn does not matter
             features = module(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ConfigError(

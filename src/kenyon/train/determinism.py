@@ -8,20 +8,16 @@ What depends on the number of runs that train together, `kenyon.steady` divides 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
 from kenyon.errors import ConfigError
+from kenyon.threads import Shared
 
 
-@contextmanager
-def deterministic(wanted: bool) -> Iterator[None]:
-    """While this lasts, only algorithms that repeat; slower. Without being wanted it changes nothing."""
-    if not wanted:
-        yield
-        return
+def _ask() -> Callable[[], None]:
     # Read when cuBLAS is first used: two work spaces of fixed size, so that streams do not share one.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn = torch.backends.cudnn
@@ -32,13 +28,28 @@ def deterministic(wanted: bool) -> Iterator[None]:
     )
     torch.use_deterministic_algorithms(True)
     cudnn.deterministic, cudnn.benchmark = True, False
-    try:
+
+    def put_back() -> None:
+        torch.use_deterministic_algorithms(asked, warn_only=warned)
+        cudnn.deterministic, cudnn.benchmark = before
+
+    return put_back
+
+
+_asked = Shared(_ask)
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """While this lasts, only algorithms that repeat; slower. Without being wanted it changes nothing."""
+    if not wanted:
         yield
+        return
+    try:
+        with _asked:
+            yield
     except RuntimeError as error:
         if "deterministic" not in str(error):
             raise
         first = str(error).splitlines()[0]
         raise ConfigError(f"PyTorch cannot do this with --deterministic: {first} Leave the option out.") from error
-    finally:
-        torch.use_deterministic_algorithms(asked, warn_only=warned)
-        cudnn.deterministic, cudnn.benchmark = before

@@ -12,7 +12,7 @@ import torch
 
 from kenyon.errors import ConfigError, DeviceMemoryError, shown
 from kenyon.nets.execution import Capturable
-from kenyon.threads import cpu_threads, in_streams, side_by_side
+from kenyon.threads import Shared, cpu_threads, in_streams, side_by_side
 
 # What errors of a full device, or of a CPU's memory, say.
 FULL = (
@@ -170,7 +170,7 @@ class Captured:
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         state = generator.clone_state()
         try:
-            with _garbage_waits(), torch.cuda.graph(graph, pool=pool):
+            with _garbage_waits, torch.cuda.graph(graph, pool=pool):
                 self.work()
         except RuntimeError as error:
             _give_back(pool)
@@ -182,18 +182,15 @@ class Captured:
         return graph
 
 
-@contextmanager
-def _garbage_waits() -> Iterator[None]:
-    """Python does not look for garbage: a trainer that is some holds graphs, and none may be destroyed while another
-    is captured. The capture would fail, by chance.
-    """
+def _no_garbage() -> Callable[[], None]:
     looking = gc.isenabled()
     gc.disable()
-    try:
-        yield
-    finally:
-        if looking:
-            gc.enable()
+    return gc.enable if looking else lambda: None
+
+
+# Python does not look for garbage: a trainer that is some holds graphs, and none may be destroyed while another is
+# captured. The capture would fail, by chance.
+_garbage_waits = Shared(_no_garbage)
 
 
 def _give_back(pool: tuple[int, int]) -> None:

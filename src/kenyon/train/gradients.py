@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Protocol, TypeVar
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from kenyon.factors import Factors
 from kenyon.nets import Net, Outputs, Pictures
+from kenyon.nets.general import General
 from kenyon.nets.groups import Groups, Sums
 from kenyon.nets.layout import Leaves, Rows
 from kenyon.nets.stacked import Stacked
@@ -124,7 +126,8 @@ def data_gradients(
             mine = None if drawn is None else drawn[run]
             outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
             result = loss(run, leaves, outputs, batch)
-        found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
+        with net.execute.backward(mine) if isinstance(net.execute, General) else nullcontext():
+            found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
         # An nn.Embedding with sparse=True gives only the rows that it has looked up.
         dense = (each.to_dense() if each.is_sparse else each for each in found)
         pairs = [(places[name], gradient) for name, gradient in zip(wanted, dense, strict=True)]

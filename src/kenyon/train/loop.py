@@ -26,6 +26,7 @@ from kenyon.passes import Idle
 from kenyon.random import Purpose
 from kenyon.steady import is_steady
 from kenyon.streams.task import Stream
+from kenyon.threads import cpu_threads
 from kenyon.train.adam import Adam
 from kenyon.train.answers import Answers, Finite
 from kenyon.train.device import on_device
@@ -106,7 +107,7 @@ class Trainer:
 
     def run(self, watch: Watcher | None = None) -> Position:
         """Train from the present position to the end."""
-        with on_device(self.device):
+        with on_device(self.device), cpu_threads(None):
             return self._run(watch)
 
     def _run(self, watch: Watcher | None) -> Position:
