@@ -35,7 +35,7 @@ BASE = {
     "products",
     "strengths",
     "user_files",
-    "sealed",
+    "checksums",
 }
 DATA = BASE | {"data", "streams"}
 PARTS = {
@@ -80,7 +80,7 @@ ALLOWED = {
     "stages": BASE | {"nets", "importance"},
     "strengths": {"errors"},
     "user_files": {"errors"},
-    "sealed": {"errors", "files"},
+    "checksums": {"errors", "files"},
     "replay": {"errors"},
     "predictions": BASE | {"nets"},
     "penalties": BASE | {"nets", "predictions"},

@@ -141,6 +141,17 @@ def locked(file: IO[bytes]) -> bool:
     return True
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that they are there even if the power fails."""
+    try:
+        _make_folder(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(
+            f"Cannot make {folder}: {reason}. Make room or choose another folder with --out."
+        ) from error
+
+
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
         if folder.exists():

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from kenyon.checksums import ChangedError, FileSum
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.store import comparable
@@ -46,9 +47,15 @@ class Weights:
     named: bool  # whether the file says which run it belongs to; those of earlier versions do not
 
 
-def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
-    """The weights of a run of this configuration."""
+def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum | None = None) -> Weights:
+    """The weights of a run of this configuration; `written`: what its result says of the file, if anything."""
     try:
+        if written is not None and FileSum.of(path) != written:
+            raise ChangedError(
+                path,
+                "it is not the file that its result names",
+                "Put back the file that belongs to it, or train the run anew in another folder.",
+            )
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
