@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 import zlib
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ ENTRY = "checksum"  # of a JSON object
 ALGORITHM = "sha256:"
 UNKNOWN = b'"checksum":"00000000"'  # where the checksum of tensors goes, as it counts in the checksum itself
 BLOCK = 2**24
+WEIGHTS = re.compile(
+    r"weights-(\d+)(-after-\d+)?\.safetensors"
+)  # of a seed: the final ones, or those after some tasks
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 

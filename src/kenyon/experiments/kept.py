@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from kenyon.checksums import FileSum, check_json, has_checksum
+from kenyon.checksums import WEIGHTS, FileSum, check_json, has_checksum
 from kenyon.errors import ResultsError
 from kenyon.experiments.labels import point_label
 from kenyon.files import write_atomically
@@ -42,9 +41,6 @@ class FleetOrigin:
     finished: str  # date and time, UTC
     together: int | None = None  # how many runs trained together, where some were of other points
     deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
-
-
-WEIGHTS = re.compile(r"weights-(\d+)(-after-\d+)?\.safetensors")
 
 
 def seed_of(weights: str) -> int:

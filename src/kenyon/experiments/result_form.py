@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kenyon.experiments.kept import WEIGHTS
+from kenyon.checksums import WEIGHTS
 
 
 def check_result(result: Any) -> None:

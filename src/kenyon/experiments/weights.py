@@ -50,15 +50,10 @@ class Weights:
 def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum | None = None) -> Weights:
     """The weights of a run of this configuration; `written`: what its result says of the file, if anything."""
     try:
-        if written is not None and FileSum.of(path) != written:
-            raise ChangedError(
-                path,
-                "it is not the file that its result names",
-                "Put back the file that belongs to it, or train the run anew in another folder.",
-            )
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        whole = written is None or FileSum.of(path) == written
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
     if head is not None and not _belongs(head, config, seed):
@@ -66,6 +61,9 @@ def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum
             f"{path} holds the weights of another run: {_owner(head)}. Put back the file that belongs to the result "
             "beside it."
         )
+    if not whole:
+        remedy = "Put back the file that belongs to the result beside it, or train its run anew in another folder."
+        raise ChangedError(path, "it is not the file that the result beside it names", remedy)
     return Weights(tensors, path, named=head is not None)
 
 
