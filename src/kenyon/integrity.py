@@ -61,7 +61,7 @@ def verify(path: Path | str) -> list[Verified]:
     elif os.path.lexists(path):
         names = {path.name, *(name for name in RESULTS if WEIGHTS.fullmatch(path.name))}
         if path.name in RESULTS:
-            names |= {name for name in os.listdir(path.parent) if WEIGHTS.fullmatch(name)}
+            names |= {one.name for one in path.parent.iterdir() if WEIGHTS.fullmatch(one.name)}
         checks = list(_checks(path.parent, sorted(names), alone=path))
     else:
         raise ResultsError(f"There is nothing at {path}. Give a results folder, or a file that Kenyon has written.")
@@ -103,8 +103,8 @@ def _accepted_result(body: dict[str, Any], path: Path) -> dict[str, Any]:
     body = {name: value for name, value in body.items() if name not in ("checksum", "weights", "unsealed")}
     result = _kind(path).of_body(body, path)  # refuses what is no result
     seeds = {run.seed for run in result.runs}
-    beside = sorted(name for name in os.listdir(path.parent) if (of := _seed(name)) is not None and of in seeds)
-    weights = {name: asdict(FileSum.of(path.with_name(name))) for name in beside}
+    beside = sorted(one for one in path.parent.iterdir() if _seed(one.name) in seeds)
+    weights = {one.name: asdict(FileSum.of(one)) for one in beside}
     return {**body, "summary": result.summary(), "weights": weights, "unsealed": result.unsealed}
 
 
