@@ -154,7 +154,7 @@ def make_folder(folder: Path) -> None:
 
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
-        if folder.exists():
+        if folder.exists() and not folder.is_dir():  # another process may have made it just now
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
