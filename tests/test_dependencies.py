@@ -35,7 +35,7 @@ BASE = {
     "products",
     "strengths",
     "user_files",
-    "sealed",
+    "checksums",
 }
 DATA = BASE | {"data", "streams"}
 PARTS = {
@@ -80,7 +80,7 @@ ALLOWED = {
     "stages": BASE | {"nets", "importance"},
     "strengths": {"errors"},
     "user_files": {"errors"},
-    "sealed": {"errors", "files"},
+    "checksums": {"errors", "files"},
     "replay": {"errors"},
     "predictions": BASE | {"nets"},
     "penalties": BASE | {"nets", "predictions"},
@@ -89,6 +89,7 @@ ALLOWED = {
     "logs": {"errors", "files"},
     "tools": BASE | PARTS,
     "train": DATA | PARTS | {"methods", "metrics"},
+    "integrity": DATA | {"experiments", "rl"},
     "experiments": DATA | PARTS | {"methods", "metrics", "train", "logs"},
     "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
     "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
@@ -100,10 +101,13 @@ ALLOWED = {
     "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},
     "cli": DATA
     | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "sweep"}
-    | {"views", "report", "reproduce"},
+    | {"views", "report", "reproduce", "integrity"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA | PARTS | {"methods", "metrics", "train", "experiments", "estimator", "analysis", "report", "reproduce"},
+    "": DATA
+    | PARTS
+    | {"methods", "metrics", "train", "experiments", "estimator", "analysis", "report", "reproduce"}
+    | {"integrity"},
 }
 
 

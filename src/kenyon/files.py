@@ -141,9 +141,20 @@ def locked(file: IO[bytes]) -> bool:
     return True
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, so that they are there even if the power fails."""
+    try:
+        _make_folder(folder)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(
+            f"Cannot make {folder}: {reason}. Make room or choose another folder with --out."
+        ) from error
+
+
 def _make_folder(folder: Path) -> None:
     if not folder.is_dir():
-        if folder.exists():
+        if folder.exists() and not folder.is_dir():  # another process may have made it just now
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
         _make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

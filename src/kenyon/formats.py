@@ -37,13 +37,17 @@ class Formats:
         number = int(said) if isinstance(said, str) else said
         if type(number) is not int:
             raise ValueError(f"there is no format {said!r}")
-        if number > self.present:
-            raise ResultsError(
-                f"{path} is a {self.kind} of format {number}, made by a newer version of Kenyon; this one reads "
-                f"formats up to {self.present}. Update Kenyon, or {self.instead}."
-            )
+        self.refuse_newer(number, path)
         if number < 1:
             raise ValueError(f"there is no format {number}")
         for step in range(number, self.present):
             body = self.steps[step](body)
         return body
+
+    def refuse_newer(self, number: Any, path: Path) -> None:
+        """Nothing else is asked of what a newer version has written."""
+        if type(number) is int and number > self.present:
+            raise ResultsError(
+                f"{path} is a {self.kind} of format {number}, made by a newer version of Kenyon; this one reads "
+                f"formats up to {self.present}. Update Kenyon, or {self.instead}."
+            )

@@ -19,6 +19,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.training import build_trainer
 from kenyon.streams import find_source
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, plain_logits
+from tests.unsealed import write_unsealed
 
 
 @pytest.mark.parametrize("method", ["ewc", "caf-ewc", "icl-ewc", "discrete", "joint"])
@@ -77,7 +78,8 @@ def copied(results: Path, tmp_path: Path, method: str = "ewc") -> Path:
 
 
 def without_origin(path: Path) -> None:
-    """As earlier versions wrote weights."""
+    """As earlier versions wrote weights, which their results did not name."""
+    write_unsealed(path.with_name("result.json"))
     tensors = load_file(path)
     save_file(tensors, path)
 
@@ -118,6 +120,7 @@ def test_weights_without_origin_are_known_by_their_accuracies(results: Path, tmp
 
 def test_weights_of_another_network_are_refused(results: Path, tmp_path: Path) -> None:
     folder = copied(results, tmp_path)
+    write_unsealed(folder / "result.json")
     path = folder / "weights-0.safetensors"
     tensors = load_file(path)
     save_file(tensors | {"dense1.bias": torch.zeros(1, 9)}, path)

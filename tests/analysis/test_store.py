@@ -20,6 +20,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.store import config_digest
 from kenyon.streams import Source, find_source
 from tests.analysis.test_model import without_origin
+from tests.unsealed import unsealed
 
 QUICK = {"flatness": FlatnessSettings(directions=1, steps=3, samples=8)}
 
@@ -88,7 +89,7 @@ def test_a_value_that_an_older_version_left_out(out: Path) -> None:
     folder = out / "caf-ewc"
     first = measured("discrepancy", folder).runs
     path = folder / "analysis" / "discrepancy.json"
-    body = json.loads(path.read_text())
+    body = unsealed(path)
     for run in body["runs"]:
         del run["own_error"]
     path.write_text(json.dumps(body))

@@ -13,6 +13,7 @@ import pytest
 from kenyon.experiments import run
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
+from tests.unsealed import unsealed
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt", "--device", "cpu"]
 QUICK = ["--set", "flatness.directions=1", "--set", "flatness.steps=3"]
@@ -138,7 +139,7 @@ def test_a_folder_that_cannot_be_written_to(kenyon: Callable[..., Said], out: Pa
 )
 def test_what_is_of_a_users_file_is_asked_for(kenyon: Callable[..., Said], out: Path, name: str, option: str) -> None:
     file = out / "digits/caf-ewc/result.json"
-    body = json.loads(file.read_text())
+    body = unsealed(file)
     body["config"][name] = "mine"
     file.write_text(json.dumps(body))
     said = kenyon("analyse", out, "--what", "pertask")
@@ -160,7 +161,7 @@ def test_analyses_of_runs_that_have_changed_are_not_shown(kenyon: Callable[..., 
     assert kenyon("analyse", out, "--what", "pertask").code == 0
     assert shown() == (True, True, True)
     file = out / "digits/ewc/result.json"
-    body = json.loads(file.read_text())
+    body = unsealed(file)
     body["runs"][0]["accuracy"][-1][0] -= 1
     file.write_text(json.dumps(body))
     assert shown() == (False, False, True)

@@ -17,6 +17,7 @@ from kenyon.experiments.config import configure
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 from tests.report.made import made, saved
+from tests.unsealed import unsealed
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]
 
@@ -355,7 +356,7 @@ def test_the_picture_is_of_what_was_there_too(
     assert "with ewc, finetune, which were there" in said.err
     kenyon(*run, "ewc")
     assert [sorted(names) for names in drawn] == [["ewc", "finetune"], *[["ewc", "finetune", "mas"]] * 2]
-    other = json.loads((tmp_path / "digits" / "mas" / "result.json").read_text())
+    other = unsealed(tmp_path / "digits" / "mas" / "result.json")
     other["config"]["training"]["rate"] = 0.5  # as by another program: it is no longer of the same settings
     (tmp_path / "digits" / "mas" / "result.json").write_text(json.dumps(other))
     said = kenyon(*run, "ewc")

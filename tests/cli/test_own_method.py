@@ -18,6 +18,7 @@ from kenyon.methods import METHODS, find_method, load_method_file
 from kenyon.nets import Net, digits_mlp
 from kenyon.penalties import Weights
 from tests.cli.conftest import Said
+from tests.unsealed import unsealed
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_method.py"
 SMALL = ("--tasks", 2, "--epochs", 1, "--seeds", 1, "--no-fwt")
@@ -225,7 +226,7 @@ def test_results_from_before_code_was_told_apart_may_be_of_any(kenyon: Callable[
     run = ("run", "digits", "--method", file, "--out", tmp_path, "--tasks", 2, "--epochs", 1, "--no-fwt", "--seeds")
     file.write_text(STEADY)
     assert kenyon(*run, 1).code == 0
-    stored = json.loads(path.read_text())
+    stored = unsealed(path)
     assert list(stored["config"].pop("own")) == ["method"]
     path.write_text(json.dumps(stored))
     assert kenyon(*run, 2).code == 0 and len(json.loads(path.read_text())["runs"]) == 2

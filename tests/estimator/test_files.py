@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from kenyon import ContinualLearner, KenyonError
+from kenyon.checksums import write_tensors
 from kenyon.estimator import SettingError
 from kenyon.estimator.exporting import Plain
 from kenyon.estimator.settings import default_backbone
-from kenyon.sealed import write_sealed
 from tests.estimator.small import blobs, quick, taught
 
 
@@ -168,7 +168,7 @@ def test_headers_that_make_no_sense(saved: Path) -> None:
         for key in place[:-1]:
             inside = inside[key]
         inside[place[-1]] = (None, -1, "?", [], {"a": 1})[number % 5]
-        write_sealed(path, tensors, {"learner": json.dumps(head)})
+        write_tensors(path, tensors, {"learner": json.dumps(head)})
         try:
             ContinualLearner.load(path, mlp(), device="cpu").predict(blobs(0)[0])
         except KenyonError:

@@ -15,6 +15,7 @@ from kenyon.experiments.runner import execute, plan
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.training import build_trainer
 from kenyon.experiments.weights import read_weights, rows_of
+from kenyon.integrity import verify
 from kenyon.streams import find_source
 from kenyon.train import Interrupted
 from tests.experiments.small import SMALL, all_numbers, stop_after, strengths_of, weights
@@ -54,6 +55,8 @@ def test_interrupted_and_continued_they_are_the_same(tmp_path: Path, calls: int)
         kept(tmp_path / "parts", calls=calls)
     kept(tmp_path / "parts")
     assert weights(tmp_path / "parts") == weights(tmp_path / "whole")
+    files = {one.path.name: one.state for one in verify(tmp_path / "parts")}
+    assert len(files) == 1 + 2 * 3 and {*files.values()} == {"whole"}  # its result names all weights
 
 
 def test_they_are_no_part_of_the_configuration(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from kenyon.train import Interrupted
 from tests.experiments.small import SMALL, Counter, digits, numbers, strengths_of
 from tests.replicas import write_cifar_10, write_cifar_100
 from tests.report.made import made
+from tests.unsealed import unsealed
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +227,7 @@ def test_results_from_before_a_setting_existed_are_known_again(tmp_path: Path) -
     """What was stored without it had its default."""
     first = kenyon.run("digits", methods="finetune", seeds=1, out=tmp_path, fwt=False, epochs=1, tasks=1)
     path = tmp_path / "digits" / "finetune" / "result.json"
-    stored = json.loads(path.read_text())
+    stored = unsealed(path)
     assert "bounded" not in stored["config"]["training"]  # the newest: results without it stay as they were
     for name in ("optimiser", "momentum", "schedule", "drop_epoch", "carry", "penalties_from"):
         del stored["config"]["training"][name]

@@ -26,6 +26,7 @@ from kenyon.report.tables import duration
 from tests.cli.conftest import Said
 from tests.cli.conftest import kenyon as kenyon_program  # noqa: F401 - a fixture
 from tests.report.made import Page, made, saved
+from tests.unsealed import unsealed
 
 H200 = Path(__file__).parents[2] / "benchmarks" / "h200"
 
@@ -336,7 +337,7 @@ def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_that_is_no_result_is_named(tmp_path: Path, change: Callable[..., object], told: str) -> None:
     folder = saved(tmp_path / "results", made(), made("mas"))
     path = folder / "digits" / "ewc" / "result.json"
-    body = json.loads(path.read_text())
+    body = unsealed(path)
     change(body)
     path.write_text(json.dumps(body))
     with pytest.raises(ResultsError, match=re.escape(told)) as caught:

@@ -29,7 +29,7 @@ from kenyon.experiments.labels import point_name
 from kenyon.experiments.results import Result, Run
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.training import build_net
-from kenyon.experiments.weights import read_weights, rows_of
+from kenyon.experiments.weights import Weights, read_weights, rows_of
 from kenyon.nets import Net
 from kenyon.streams import Source, Stream
 from kenyon.train import Trainer, choose_device
@@ -66,6 +66,11 @@ class Saved:
             f"There is no {path}: the weights of seed {seed}{when} were not kept. `{command}` makes them, with the "
             "result, in a new folder."
         )
+
+    def read(self, seed: int, after: int | None = None) -> Weights:
+        """The weights of a run, which have to be those that its result names."""
+        path = self.weights(seed, after)
+        return read_weights(path, self.result.config, seed, self.result.weights.get(path.name))
 
     def has_every_task(self, seed: int) -> bool:
         """Whether the weights after every task were kept. All tasks at once have no weights in between."""
@@ -118,7 +123,7 @@ class Model:
         method = config.build_method()
         net = build_net(config, method, stream, device)
         answers: Answers = "apart" if method.apart else "per task" if method.schedule == "discrete" else "shared"
-        weights = read_weights(saved.weights(seed), result.config, seed)
+        weights = saved.read(seed)
         rows = rows_of(net, weights, method, config.architecture.learners)
         model = cls(net, rows, stream, answers, saved)
         if not weights.named:
@@ -180,8 +185,7 @@ class Model:
             return self.rows
         if self.saved is None:
             raise ConfigError("This model comes from no results folder: hand its weights after every task over.")
-        config = self.saved.config
-        weights = read_weights(self.saved.weights(self.seed, after=task), self.saved.result.config, self.seed)
+        config, weights = self.saved.config, self.saved.read(self.seed, after=task)
         return rows_of(self.net, weights, config.build_method(), config.architecture.learners)
 
     @cached_property

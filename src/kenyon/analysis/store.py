@@ -19,6 +19,7 @@ import torch
 
 from kenyon.analysis.catalog import Analysis, Case, Values
 from kenyon.analysis.model import Saved
+from kenyon.checksums import check_json, with_checksum
 from kenyon.clock import since
 from kenyon.errors import ResultsError
 from kenyon.experiments.config import Config
@@ -119,13 +120,13 @@ def compare(
         label: {str(run["seed"]): run["basis"] for run in entry.runs} for label, entry in entries.items()
     }
     body["view"] = view
-    if plain(body) != _anything(path):
+    if with_checksum(plain(body)) != _anything(path):
         write(path, body)
     return path, view
 
 
 def write(path: Path, body: dict[str, Any]) -> None:
-    text = compact(json.dumps(plain(body), indent=1, allow_nan=False, ensure_ascii=False))
+    text = compact(json.dumps(with_checksum(plain(body)), indent=1, allow_nan=False, ensure_ascii=False))
     write_atomically(path, (text + "\n").encode())
 
 
@@ -178,8 +179,11 @@ def _of_others(origins: list[dict[str, Any]], measured: list[Values]) -> list[di
 
 
 def _anything(path: Path) -> Any:
+    """What a file holds, as long as nobody has changed it. None: nothing that can be read."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(path.read_text(encoding="utf-8"))
+        check_json(body, path)
+        return body
     except (OSError, ValueError, RecursionError):
         return None
 

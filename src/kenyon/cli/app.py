@@ -41,6 +41,7 @@ app.command()(looking.show)
 app.command()(looking.analyse)
 app.command(name="reproduce")(measuring.reproduce_)
 app.command()(looking.report)
+app.command()(looking.verify)
 app.command()(looking.watch)
 app.command()(measuring.bench)
 

@@ -90,6 +90,10 @@ def _made(console: Console, result: Kept[Any, Any]) -> None:
             f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
         )
 
+    if result.unsealed:
+        seeds = ", ".join(map(str, result.unsealed))
+        console.print(f"Unsealed: an earlier version wrote the numbers of seeds {seeds}, without a checksum.")
+
 
 def _diverged(console: Console, result: Kept[Any, Any], where: Callable[[int, int], str]) -> None:
     for run in result.runs:

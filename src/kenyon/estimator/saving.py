@@ -19,6 +19,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kenyon.checksums import tensors_intact, write_tensors
 from kenyon.errors import KenyonError, ResultsError, shown
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.form import Form
@@ -27,7 +28,6 @@ from kenyon.estimator.knowledge import Knowledge
 from kenyon.formats import Formats
 from kenyon.metrics import Array
 from kenyon.nets import Net
-from kenyon.sealed import unbroken, write_sealed
 from kenyon.streams.task import Split, Stream
 from kenyon.version import __version__
 
@@ -119,7 +119,7 @@ def save_learner(
         "inferred": _rows(known.inferred),
     }
     with as_write_errors(path):
-        write_sealed(path, tensors, {"learner": json.dumps(head)})
+        write_tensors(path, tensors, {"learner": json.dumps(head)})
 
 
 def read_learner(path: Path) -> Saved:
@@ -130,7 +130,7 @@ def read_learner(path: Path) -> Saved:
         if "learner" not in said:
             raise ResultsError(f"{path} is not a saved learner. Give a file that `save` has written.")
         head = FORMATS.read(json.loads(said["learner"]), path)
-        if not unbroken(path, said["checksum"]):
+        if not tensors_intact(path, said["checksum"]):
             raise ResultsError(f"{path} is damaged: its checksum is wrong. Take another copy of it.")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))

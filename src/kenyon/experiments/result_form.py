@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kenyon.checksums import WEIGHTS
+
 
 def check_result(result: Any) -> None:
     """Raises ValueError that names the first thing out of place."""
@@ -17,7 +19,7 @@ def check_result(result: Any) -> None:
         _need(_list(run.tasks, str), f"{where} has no list of task names")
         T = len(run.tasks)
         _need(_matrix(run.accuracy, T), f"accuracy of {where} is not rows of {T} numbers")
-        per_cent = all(not (v < 0 or v > 100) for row in run.accuracy for v in row)  # NaN is neither
+        per_cent = all(_between(0, row, 100) for row in run.accuracy)
         _need(per_cent, f"accuracy of {where} is not in per cent")
         own = run.own_accuracy
         width = len(own[0]) if isinstance(own, list) and own and isinstance(own[0], list) else 0
@@ -76,6 +78,10 @@ def _check_common(result: Any) -> None:
         _need(all(isinstance(t, str) for t in texts), "device, precision, date or versions of a fleet are no text")
         _need(fleet.together is None or _whole(fleet.together), "together of a fleet is no whole number")
         _need(fleet.deterministic in (None, True, False), "deterministic of a fleet is neither true nor false")
+    for name, file in result.weights.items():
+        _need(bool(WEIGHTS.fullmatch(name)), "weights names other files than weights of its runs")
+        _need(_whole(file.size) and isinstance(file.sha256, str), f"weights has no size or no sha256 of {name}")
+    _need(isinstance(result.unsealed, list) and seeds.issuperset(result.unsealed), "unsealed names other seeds")
 
 
 def out_of_place(error: Exception) -> str:
@@ -111,7 +117,18 @@ def _seconds(value: Any) -> bool:
 
 
 def _numbers(values: Any) -> bool:
-    return isinstance(values, list) and all(map(_number, values))
+    if not isinstance(values, list):
+        return False
+    if {*map(type, values)} == {float}:  # most rows are, and a result has many
+        return _between(-1e15, values, 1e15)
+    return all(map(_number, values))
+
+
+def _between(low: float, values: list[float], high: float) -> bool:
+    """Whether no value is below or above. NaN, not measured, is neither."""
+    if values and low <= min(values) and max(values) <= high:  # a NaN that is not the first is passed over
+        return True
+    return all(not (v < low or v > high) for v in values)
 
 
 def _list(values: Any, kind: type) -> bool:

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from kenyon.checksums import with_checksum
 from kenyon.errors import ResultsError
-from kenyon.experiments.kept import FleetOrigin, Kept
+from kenyon.experiments.kept import FleetOrigin, Kept, integrity_of
 from kenyon.experiments.result_form import check_result, out_of_place
 from kenyon.formats import Formats
 from kenyon.metrics import (
@@ -72,7 +73,7 @@ class Result(Kept[Run, FleetOrigin]):
     Measures are a `Summary`, mean, standard error and the value of every run, or None where nothing can be said.
     """
 
-    FILE = "result.json"
+    FILE, WHAT, FORMATS = "result.json", "a result", FORMATS
 
     # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
     alone: dict[int, list[float]] = field(default_factory=dict)
@@ -155,18 +156,12 @@ class Result(Kept[Run, FleetOrigin]):
             "runs": [asdict(run) for run in self.runs],
             "alone": {str(seed): values for seed, values in self.alone.items()},
             "fleets": [{k: v for k, v in asdict(fleet).items() if v is not None} for fleet in self.fleets],
+            **self.integrity(),
         }
-        return compact(json.dumps(plain(body), indent=1, allow_nan=False))
+        return checksummed_text(body)
 
     @classmethod
-    def load(cls, path: Path) -> Result:
-        """Read a result.json, and check its form."""
-        try:
-            body = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ResultsError(f"There is no result at {path}.") from None
-        except (OSError, ValueError, RecursionError) as error:
-            raise ResultsError(f"{path} cannot be read as a result ({error}). Move it away to run anew.") from error
+    def of_body(cls, body: Any, path: Path) -> Result:
         try:
             body = FORMATS.read(body, path)
             result = cls(
@@ -176,6 +171,7 @@ class Result(Kept[Run, FleetOrigin]):
                 [FleetOrigin(**fleet) for fleet in body["fleets"]],
                 {int(seed): _restored(values) for seed, values in body.get("alone", {}).items()},
                 point=body.get("point", {}),
+                **integrity_of(body),
             )
             check_result(result)
             return result
@@ -196,6 +192,11 @@ def plain(value: Any) -> Any:
     return value
 
 
+def checksummed_text(body: dict[str, Any]) -> str:
+    """A JSON object as its file has it, with a checksum: NaN as null, innermost lists on one line."""
+    return compact(json.dumps(with_checksum(plain(body)), indent=1, allow_nan=False))
+
+
 def _with_nan(run: dict[str, Any]) -> dict[str, Any]:
     lists = ("accuracy", "own_accuracy", "cosine", "euclidean")
     return {name: _restored(value) if name in lists else value for name, value in run.items()}
@@ -203,9 +204,11 @@ def _with_nan(run: dict[str, Any]) -> dict[str, Any]:
 
 def _restored(value: Any) -> Any:
     """Null back to NaN."""
-    if isinstance(value, list):
-        return [_restored(v) for v in value]
-    return math.nan if value is None else value
+    if not isinstance(value, list):
+        return math.nan if value is None else value
+    if {*map(type, value)} == {float}:  # a row, as nearly all are
+        return value
+    return [_restored(v) for v in value]
 
 
 def compact(text: str) -> str:

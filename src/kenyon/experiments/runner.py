@@ -260,16 +260,16 @@ def gather(plan: Plan, points: Sequence[Point]) -> dict[str, Result]:
     for point in points:
         if point not in plan.points:
             continue
-        result = PointFolder(plan.out, point).result()
-        if result is None:
-            continue
         reference = reference_for(point, plan.references)
         beside = alone[reference.label] if reference else {}
-        known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
-        if known != result.alone:
-            result = replace(result, alone=known)
-            PointFolder(plan.out, point).save(result)
-        results[point.label] = result.restricted(plan.seeds)
+
+        def measured_against(result: Result, beside: dict[int, list[float]] = beside) -> Result:
+            known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
+            return result if known == result.alone else replace(result, alone=known)
+
+        result = PointFolder(plan.out, point).change(measured_against)
+        if result is not None:
+            results[point.label] = result.restricted(plan.seeds)
     return results
 
 

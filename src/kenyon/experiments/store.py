@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from kenyon.checksums import FileSum
 from kenyon.errors import ResultsError
 from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.labels import value_text
-from kenyon.files import alone_in, write_atomically
+from kenyon.files import alone_in, make_folder, write_atomically
 from kenyon.train.regime import Training
 
 OWN = "own."  # begins the names of digests of a user's own code, among settings on one level
@@ -78,18 +81,50 @@ class PointFolder(Generic[K]):
     def save(self, result: K) -> None:
         result.save(self.result_path)
 
-    def add(self, new: K) -> None:
+    def add(self, new: K, weights: Callable[[int], bytes] | None = None, earlier: Sequence[int] = ()) -> None:
         """Keep new runs beside those that are there. What is there stays: finished is finished.
 
         Another process may have kept runs here since this one looked: of another configuration they are refused.
+        `weights` makes the file of a seed's final weights, which is written before the result that names it;
+        those after so many `earlier` tasks are there already.
         """
+        make_folder(self.path)  # which is what is locked
         with alone_in(self.path):
             before = self.result()
+            there: set[int] = set()
             if before is not None:
                 self.check_same(before.config)
+                there = {run.seed for run in before.runs}
+            if weights is not None:
+                files: dict[str, FileSum] = {}
+                for run in new.complete_runs:
+                    if run.seed not in there:
+                        files |= self._write(run.seed, weights(run.seed)) | self._earlier(run.seed, earlier)
+                new = replace(new, weights=files)
             after = new if before is None else before.with_more(new)
             if after is not before:
                 self.save(after)
+
+    def change(self, how: Callable[[K], K]) -> K | None:
+        """Replace the result by what `how` makes of it, whoever else adds runs to it. None: there is no result."""
+        with alone_in(self.path):
+            before = self.result()
+            if before is None:
+                return None
+            after = how(before)
+            if after is not before:
+                self.save(after)
+            return after
+
+    def _write(self, seed: int, data: bytes) -> dict[str, FileSum]:
+        path = self.weights_path(seed)
+        write_atomically(path, data)
+        return {path.name: FileSum.of_bytes(data)}
+
+    def _earlier(self, seed: int, earlier: Sequence[int]) -> dict[str, FileSum]:
+        """Weights after tasks before the last, as they are on disk: an earlier session may have written them."""
+        paths = [self.weights_path(seed, tasks) for tasks in earlier]
+        return {path.name: FileSum.of(path) for path in paths if path.is_file()}
 
 
 def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any], *, begun: Path | None = None) -> None:

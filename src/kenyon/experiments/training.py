@@ -139,7 +139,7 @@ def train_crew(
         each=epoch_done,
         stop=stop,
         ended=lambda: progress.fleet_ends(trainer.position.seconds),
-        keep=lambda: _keep(trainer, cells, out),
+        keep=lambda: _keep(trainer, cells, out, keep_every),
         interrupted=Interrupted,
     )
 
@@ -162,18 +162,20 @@ def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
             write_atomically(path, weights_of(trainer, number, cell))
 
 
-def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
+def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path, keep_every: bool) -> None:
     """Point after point: killed in between, those that are saved are finished and the others go on from the state."""
     runs = runs_of(trainer)
     for _, same in groupby(range(len(cells)), key=lambda number: cells[number].point.name):
         numbers = list(same)
         point = cells[numbers[0]].point
-        folder = PointFolder(out, point)
-        folder.check()  # before weights come to lie there
-        for number in numbers:
-            # Of a search the numbers matter, and its points may be many and large.
-            if runs[number].complete and point.config.search is None:
-                write_atomically(folder.weights_path(runs[number].seed), weights_of(trainer, number, cells[number]))
         mine = [runs[number] for number in numbers]
         origin = origin_of(trainer, [run.seed for run in mine])
-        folder.add(Result(point.config.as_dict(), trainer.parameter_count, mine, [origin], point=point.varied))
+        result = Result(point.config.as_dict(), trainer.parameter_count, mine, [origin], point=point.varied)
+        number_of = {cells[number].seed: number for number in numbers}
+
+        def weights(seed: int, number_of: dict[int, int] = number_of) -> bytes:
+            return weights_of(trainer, number_of[seed], cells[number_of[seed]])
+
+        # Of a search the numbers matter, and its points may be many and large.
+        earlier = range(1, point.config.tasks) if keep_every else ()
+        PointFolder(out, point).add(result, weights if point.config.search is None else None, earlier)

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
+from kenyon.checksums import ChangedError, FileSum
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.store import comparable
@@ -46,12 +47,13 @@ class Weights:
     named: bool  # whether the file says which run it belongs to; those of earlier versions do not
 
 
-def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
-    """The weights of a run of this configuration."""
+def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum | None = None) -> Weights:
+    """The weights of a run of this configuration; `written`: what its result says of the file, if anything."""
     try:
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        whole = written is None or FileSum.of(path) == written
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
     if head is not None and not _belongs(head, config, seed):
@@ -59,6 +61,9 @@ def read_weights(path: Path, config: dict[str, Any], seed: int) -> Weights:
             f"{path} holds the weights of another run: {_owner(head)}. Put back the file that belongs to the result "
             "beside it."
         )
+    if not whole:
+        remedy = "Put back the file that belongs to the result beside it, or train its run anew in another folder."
+        raise ChangedError(path, "it is not the file that the result beside it names", remedy)
     return Weights(tensors, path, named=head is not None)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kenyon.checksums import check_json
 from kenyon.errors import ResultsError
 from kenyon.reproduce.figure import DECIDED
 from kenyon.reproduce.registry import REPRODUCTIONS
@@ -35,9 +36,11 @@ def _figures(folder: Path) -> list[dict[str, Any]]:
         path = folder / f"{name}.json"
         if path.exists():
             try:
-                found.append(json.loads(path.read_text()))
+                body = json.loads(path.read_text())
+                check_json(body, path)
             except (OSError, ValueError) as error:
                 raise ResultsError(f"{path} cannot be read ({error}). `kenyon reproduce {name}` makes it.") from error
+            found.append(body)
     if not found:
         raise ResultsError(f"There are no figures in {folder}. `kenyon reproduce` makes them.")
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kenyon.experiments.results import compact, plain
+from kenyon.experiments.results import checksummed_text
 from kenyon.files import write_atomically
 from kenyon.report.plots import draw_views
 from kenyon.reproduce.figure import COLUMNS, DECIDED, Claim, Comparison, Figure
@@ -50,7 +49,7 @@ def write(reproduction: Reproduction, figure: Figure, found: Found, place: Place
         "notes": list(figure.notes),
         "origin": _origin(found, place),
     }
-    write_atomically(data, (compact(json.dumps(plain(body), indent=1, allow_nan=False)) + "\n").encode())
+    write_atomically(data, (checksummed_text(body) + "\n").encode())
     write_atomically(table, markdown(reproduction.name, figure).encode())
     picture = folder / f"{reproduction.name}.png"
     if figure.draw is None:

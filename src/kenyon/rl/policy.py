@@ -79,6 +79,6 @@ def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device:
     config = GamesConfig.from_dict(result.config)
     net = config.build_net(device)
     row = torch.zeros(net.layout.size)
-    for name, saved in read_weights(path, result.config, seed).tensors.items():
+    for name, saved in read_weights(path, result.config, seed, result.weights.get(path.name)).tensors.items():
         net.layout.view(row, name).copy_(saved)
     return Policy(net, row.to(net.device), config.games, config.games[-1]).playing(game or config.games[-1])

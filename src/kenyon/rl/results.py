@@ -6,7 +6,6 @@ On disk one small JSON file, `OUT/SUITE/METHOD/scores.json`, beside the weights 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -17,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.kept import FleetOrigin, Kept
+from kenyon.experiments.kept import FleetOrigin, Kept, integrity_of
 from kenyon.experiments.mixed import File, labels
 from kenyon.experiments.result_form import check_scores, out_of_place
-from kenyon.experiments.results import Result, compact, plain
+from kenyon.experiments.results import Result, checksummed_text
 from kenyon.experiments.store import files_below
 from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary, rounded
@@ -57,7 +56,7 @@ class GameOrigin(FleetOrigin):
 
 @dataclass(frozen=True, repr=False)
 class GameResult(Kept[GameRun, GameOrigin]):
-    FILE = "scores.json"
+    FILE, WHAT, FORMATS = "scores.json", "scores of games", FORMATS
 
     moments: list[list[int]]  # of every evaluation: [which game was being learned, after how many of its steps]
 
@@ -100,22 +99,22 @@ class GameResult(Kept[GameRun, GameOrigin]):
             "moments": self.moments,
             "runs": [asdict(run) for run in self.runs],
             "fleets": [{k: v for k, v in asdict(fleet).items() if v is not None} for fleet in self.fleets],
+            **self.integrity(),
         }
-        return compact(json.dumps(plain(body), indent=1, allow_nan=False))
+        return checksummed_text(body)
 
     @classmethod
-    def load(cls, path: Path) -> GameResult:
+    def of_body(cls, body: Any, path: Path) -> GameResult:
         try:
-            body = FORMATS.read(json.loads(path.read_text()), path)
+            body = FORMATS.read(body, path)
             runs = [GameRun(run["seed"], _restored(run["scores"]), run["diverged"]) for run in body["runs"]]
             origins = [GameOrigin(**fleet) for fleet in body["fleets"]]
             point = body.get("point", {})
-            result = cls(body["config"], body["parameters"], runs, origins, body["moments"], point=point)
+            more = integrity_of(body)
+            result = cls(body["config"], body["parameters"], runs, origins, body["moments"], point=point, **more)
             check_scores(result)
             return result
-        except FileNotFoundError:
-            raise ResultsError(f"There is no result at {path}.") from None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ResultsError(
                 f"{path} cannot be read as scores of games: {out_of_place(error)}. Move it away to run anew."
             ) from error

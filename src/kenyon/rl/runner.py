@@ -24,7 +24,7 @@ from kenyon.experiments.runner import check_asked, check_fleet, check_folders, c
 from kenyon.experiments.states import State, identity_of, state_path
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
-from kenyon.files import as_path, write_atomically
+from kenyon.files import as_path
 from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.loop import Agents, Watcher
@@ -191,15 +191,14 @@ def train_games(
 
 
 def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
-    folder.check()  # before weights come to lie there
     config = folder.point.config.as_dict()
     runs = [_run(agents, number) for number in range(len(agents.seeds))]
-    for number, run in enumerate(runs):
-        if run.complete:
-            head = {"run": json.dumps({"config": config, "seed": run.seed})}
-            views = agents.net.layout.views(agents.theta[number])
-            data = to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
-            write_atomically(folder.weights_path(run.seed), data)
+
+    def weights(seed: int) -> bytes:
+        head = {"run": json.dumps({"config": config, "seed": seed})}
+        views = agents.net.layout.views(agents.theta[agents.seeds.index(seed)])
+        return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
+
     ppo, seconds = agents.ppo, agents.position.seconds
     whole = [len(agents.games), 0]
     made = sum(game * ppo.updates + update for game, update in (at or whole for at in agents.position.diverged))
@@ -213,7 +212,8 @@ def _keep(agents: Agents, folder: PointFolder[GameResult]) -> None:
             [GameOrigin(**origin, steps_per_second=round(steps / max(seconds, 1e-9), 1))],
             [[game, update * ppo.samples] for game in range(len(agents.games)) for update in ppo.evaluated],
             point=folder.point.varied,
-        )
+        ),
+        weights,
     )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kenyon.checksums import crc_of_json
 from kenyon.errors import ResultsError
 from kenyon.experiments.runner import Plan
 from kenyon.formats import Formats
@@ -49,7 +49,8 @@ class Record:
 
     def save(self, space: Space) -> None:
         plan = asdict(self)
-        space.write(PLAN, json.dumps({"format": FORMATS.present, "checksum": _checksum(plan), "plan": plan}).encode())
+        body = {"format": FORMATS.present, "checksum": crc_of_json(plan), "plan": plan}
+        space.write(PLAN, json.dumps(body).encode())
 
     @classmethod
     def load(cls, space: Space) -> Record | None:
@@ -60,7 +61,7 @@ class Record:
         try:
             body = FORMATS.read(json.loads(data), space.local / PLAN)
             plan = body["plan"]
-            if body["checksum"] != _checksum(plan):
+            if body["checksum"] != crc_of_json(plan):
                 raise ValueError("its checksum is wrong")
             works = [Work(**work) for work in plan["works"]]
             cells = [[(name, label, seed) for name, label, seed in keys] for keys in plan["cells"]]
@@ -70,10 +71,6 @@ class Record:
                 f"{space.address}/{PLAN} is damaged ({error}). Remove it: the plan is made anew, and finished runs "
                 "stay."
             ) from error
-
-
-def _checksum(plan: Any) -> int:
-    return zlib.crc32(json.dumps(plan).encode())
 
 
 def identity_of_plans(plans: Mapping[str, AnyPlan]) -> str:

@@ -16,15 +16,15 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from kenyon.checksums import tensors_intact, write_tensors
 from kenyon.errors import ResultsError
 from kenyon.formats import Formats
-from kenyon.sealed import unbroken, write_sealed
 from kenyon.train.device import out_of_memory
 
 FORMATS = Formats(
     "state",
     2,
-    {1: lambda head: head},  # 1 had no checksum: there is nothing to compare with
+    {1: lambda head: {**head, "checksum": None}},  # 1 had no checksum: there is nothing to compare with
 )
 
 
@@ -83,7 +83,7 @@ class Position:
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
     """`identity` names the configuration and seeds the state belongs to."""
     head = {"format": str(FORMATS.present), "identity": identity, "position": json.dumps(asdict(position))}
-    write_sealed(path, tensors, head)
+    write_tensors(path, tensors, head)
 
 
 def read_head(path: Path) -> dict[str, Any]:
@@ -104,7 +104,9 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
     head = read_head(path)
     if head.get("identity") != identity:
         raise StateError(path, "it belongs to another configuration")
-    if "checksum" in head and not _same(path, head["checksum"]):
+    if "checksum" not in head:  # its own name has changed
+        raise StateError(path, "it is damaged: it has no checksum")
+    if head["checksum"] is not None and not _same(path, head["checksum"]):
         raise StateError(path, "it is damaged: its checksum is wrong")
     try:
         with safe_open(path, framework="pt") as file:
@@ -136,6 +138,6 @@ def _damage(path: Path, error: Exception) -> str:
 
 def _same(path: Path, checksum: str) -> bool:
     try:
-        return unbroken(path, checksum)
+        return tensors_intact(path, checksum)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
         raise StateError(path, _damage(path, error)) from error

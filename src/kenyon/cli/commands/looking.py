@@ -107,6 +107,25 @@ def report(
     report_command(path, out, apart=apart, as_json=json)
 
 
+def verify(
+    path: Annotated[Path, typer.Argument(help="A results folder, or a file that Kenyon has written.")] = Path(
+        "results"
+    ),
+    accept: Annotated[
+        bool,
+        typer.Option("--accept", help="Take this one file as it is, after an edit that was meant."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compare files with their checksums: which are whole, changed or missing.
+
+    The exit code is 1 where a file has changed, is missing or cannot be read.
+    """
+    from kenyon.cli.verify import verify_command
+
+    verify_command(path, accepting=accept, as_json=json)
+
+
 def watch(
     result: Annotated[Path, typer.Argument(help="The folder of a method's scores, OUT/SUITE/METHOD.")],
     game: Annotated[

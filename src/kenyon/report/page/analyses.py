@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kenyon.checksums import check_json
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import config_digest
@@ -53,7 +54,9 @@ def read_analysis(path: Path) -> tuple[Any, list[View]]:
 
 def _body(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        body = json.loads(path.read_text(encoding="utf-8"))
+        check_json(body, path)
+        return body
     except (OSError, ValueError, RecursionError) as error:
         raise ResultsError(f"{path} cannot be read as JSON ({error}). Mend it or move it away.") from error
 

@@ -62,6 +62,8 @@ def _settings(result: Kept[Any, Any]) -> Markup:
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
     if result.point:
         settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
+    if result.unsealed:
+        settings["without a checksum"] = f"numbers of seeds {', '.join(map(str, result.unsealed))}"
     texts = {
         n: ", ".join(map(str, v)) if isinstance(v, (list, tuple)) else value_text(v) for n, v in settings.items()
     }
