@@ -6,6 +6,7 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from pathlib import Path
@@ -34,7 +35,8 @@ def weights_path(folder: Path, seed: int, after: int | None = None) -> Path:
 
 def check_writable(folder: Path) -> None:
     write_atomically(folder / ".writable", b"")
-    (folder / ".writable").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # one that stays is in nobody's way
+        (folder / ".writable").unlink(missing_ok=True)
 
 
 K = TypeVar("K", bound=Kept[Any, Any])
