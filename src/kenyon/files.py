@@ -63,7 +63,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     pieces = (data,) if isinstance(data, bytes) else data
     try:
         make_folder(path.parent)
-        remove_unfinished(path)
+        remove_unfinished(path.parent, path.name)
         with temporary.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
@@ -158,12 +158,12 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def remove_unfinished(path: Path) -> None:
-    """Remove what processes that were killed while they wrote this file have left: it may be gigabytes.
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what processes that were killed while they wrote a file have left: it may be gigabytes.
 
     Of other machines nobody here can say what is alive.
     """
-    for left in path.parent.glob(f"{path.name}.*.tmp"):
-        owner = re.fullmatch(rf"\.(?:{MACHINE}-)?(\d+)\.tmp", left.name.removeprefix(path.name))
+    for left in folder.glob(f"{name}.*.tmp"):
+        owner = re.search(rf"\.(?:{MACHINE}-)?(\d+)\.tmp$", left.name)
         if owner and not alive(int(owner[1])):
             left.unlink(missing_ok=True)

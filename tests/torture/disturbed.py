@@ -52,6 +52,7 @@ def targets(url: str) -> list[Target]:
     show, page = command("show {here}/out"), command("report {here}/out --out {here}-page.html")
     return [
         Target("run", run, reads=(show, page)),
+        Target("run that goes on", run, _interrupted, (show,)),
         Target("run, weights after every task", every, reads=(show,)),
         Target("run of games", games, reads=(show, page)),
         Target("sweep", sweep, _experiment, (show, command("sweep --status --out {here}/out"))),
@@ -94,6 +95,22 @@ def in_python(deed: Callable[[Path], Any]) -> Callable[[Path], Any]:
             sys.exit(1)
 
     return run
+
+
+def _interrupted(here: Path) -> None:
+    """Two of its four epochs are done, and two states of them there."""
+    from kenyon.experiments import execute, plan
+    from kenyon.train import Interrupted
+    from tests.experiments.small import stop_after
+
+    given = {"epochs": 2, "width": 2, "batch": 128}
+    with contextlib.suppress(Interrupted):
+        execute(
+            plan(
+                "digits", ["finetune", "ewc"], 2, tasks=2, overrides=given, device="cpu", out=here / "out", fwt=False
+            ),
+            stop=stop_after(2),
+        )
 
 
 def _experiment(here: Path) -> None:

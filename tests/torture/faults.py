@@ -288,7 +288,7 @@ def _whole(name: str, content: bytes, versions: dict[str, set[bytes]]) -> bool:
     """Whether a file is whole. The state before a state is one of those that it was. Pictures may be of a part of the
     runs, where others could not be trained: they have to be complete.
     """
-    if UNFINISHED.search(name) or content in versions.get(name.replace("-before.", "."), ()):
+    if UNFINISHED.search(name) or any(content in versions.get(n, ()) for n in (name, name.replace("-before.", "."))):
         return True
     ends = {".png": b"IEND\xaeB`\x82", ".svg": b"</svg>\n", ".pdf": b"%%EOF\n"}.get(Path(name).suffix)
     return ends is not None and content.endswith(ends)
@@ -296,11 +296,21 @@ def _whole(name: str, content: bytes, versions: dict[str, set[bytes]]) -> bool:
 
 def _differences(usual: Tree, found: Tree) -> str:
     """Empty: none. What was set aside as damaged is kept for the user to look at."""
-    found = {name: content for name, content in found.items() if ".damaged" not in name}
+    found = {name: _settled(name, content) for name, content in found.items() if ".damaged" not in name}
+    usual = {name: _settled(name, content) for name, content in usual.items()}
     missing, more = sorted(usual.keys() - found.keys()), sorted(found.keys() - usual.keys())
     other = sorted(name for name in usual.keys() & found.keys() if usual[name] != found[name])
     parts = [("missing", missing), ("left behind", more), ("different", other)]
     return "; ".join(f"{word} after the same command again: {', '.join(names)}" for word, names in parts if names)
+
+
+def _settled(name: str, content: bytes | None) -> bytes | None:
+    """Without what is told of how the work went: with how many runs others trained in their last session, and how
+    long a sweep's fleets took.
+    """
+    if content is None or "/marks/" in name:
+        return content and b""
+    return re.sub(rb',\s*"together": \d+', b"", content) if name.endswith("result.json") else content
 
 
 def evenly(points: Sequence[Point], most: int) -> list[Point]:

@@ -18,8 +18,10 @@ from benchmarks.soundness import record as record_soundness
 import kenyon
 from kenyon.errors import ResultsError
 from kenyon.files import write_atomically
+from kenyon.machine import cores
 from kenyon.report.saving import save_figure
 from tests.torture.crashes import DATA, NAMES, ZEROS, Call, Disk
+from tests.torture.disturbed import targets
 from tests.torture.faults import build
 
 pytestmark = pytest.mark.skipif(
@@ -29,8 +31,9 @@ ROOT = Path(__file__).parents[2]
 EACH = 260  # points of a target at most in the long run: evenly spread where there are more
 
 
-def disturbed(work: Path, most: int) -> dict[str, Any]:
-    library = build(work)
+def disturbed(work: Path, most: int, servers: int = 1) -> dict[str, Any]:
+    """Try at most so many points of each target, by servers side by side; what they tell, put together."""
+    library, names = build(work), [target.name for target in targets("")]
     env = os.environ | {
         "PYTHONPATH": f"{Path(kenyon.__file__).parents[1]}{os.pathsep}{ROOT}",
         "LD_PRELOAD": str(library),
@@ -39,12 +42,24 @@ def disturbed(work: Path, most: int) -> dict[str, Any]:
         "NO_PROXY": "127.0.0.1",
         "COLUMNS": "200",
     }
-    command = [sys.executable, "-m", "tests.torture.faults", str(work), str(most)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=4 * 3600, check=False)
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert not told["failures"], "\n".join(told["failures"])
-    return told
+    running = []
+    for number in range(servers):
+        own, mine = work / str(number), ";".join(names[number::servers])
+        own.mkdir()
+        command = [sys.executable, "-m", "tests.torture.faults", str(own), str(most), mine]
+        with (own / "told").open("w") as told, (own / "errors").open("w") as errors:
+            running.append((own, subprocess.Popen(command, env=env, stdout=told, stderr=errors)))
+    together: dict[str, Any] = {"failures": []}
+    for own, server in running:
+        assert server.wait() == 0, (own / "errors").read_text()
+        for what, found in json.loads((own / "told").read_text().splitlines()[-1]).items():
+            if what == "failures":
+                together[what] += found
+            else:
+                counts = together.setdefault(what, {})
+                counts.update({name: counts.get(name, 0) + count for name, count in found.items()})
+    assert not together["failures"], "\n".join(together["failures"])
+    return together
 
 
 def test_a_few_faults(tmp_path: Path) -> None:
@@ -56,7 +71,7 @@ def test_a_few_faults(tmp_path: Path) -> None:
 @pytest.mark.torture
 def test_faults_at_every_call(tmp_path: Path) -> None:
     began = time.monotonic()
-    told = disturbed(tmp_path, EACH)
+    told = disturbed(tmp_path, EACH, servers=max(1, min(4, cores())))
     points, possible = sum(told["points"].values()), sum(told["possible"].values())
     assert points >= 2000
     record_soundness(

@@ -149,7 +149,9 @@ class Keeper:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            remove_unfinished(self.path)  # of a process that was killed while it saved: gigabytes, perhaps
+            remove_unfinished(
+                self.path.parent, self.path.name
+            )  # of a process that was killed while it saved: gigabytes, perhaps
 
     def _rescue(self) -> None:
         if self.between:

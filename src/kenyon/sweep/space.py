@@ -80,7 +80,7 @@ class Folder:
         temporary = temporary_path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            remove_unfinished(path)
+            remove_unfinished(path.parent)
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
