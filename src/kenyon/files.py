@@ -126,7 +126,10 @@ def alone_in(folder: Path) -> Iterator[None]:
     if fcntl is None or not folder.is_dir():
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ResultsError(f"Cannot open {folder}: {error.strerror}. The same command tries again.") from error
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)

@@ -90,12 +90,21 @@ def test_large_states_are_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(list(tmp_path.rglob("state-*"))) == 1
 
 
-@pytest.mark.parametrize("opened", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError("No such file or directory"),
+        OSError("Input/output error (os error 5)"),
+        RuntimeError("unable to open file in read-only mode: Input/output error (5)"),
+    ],
+)
+@pytest.mark.parametrize("opened", [1, 3, 4])
 @pytest.mark.usefixtures("saving")
 def test_a_disk_that_fails_to_read_says_nothing_of_the_state(
-    opened: int, tmp_path: Path, whole: Any, notices: list[str], monkeypatch: pytest.MonkeyPatch
+    opened: int, error: Exception, tmp_path: Path, whole: Any, notices: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens it, the program or safetensors: the command ends with the reason, and the state stays."""
+    """Whoever opens it, the program or safetensors in one of its ways to say so: the command ends with the reason,
+    and the state stays where it is."""
     with pytest.raises(Interrupted):
         digits(tmp_path, stop=stop_after(3), **GIVEN)
     path, calls, real = the_state(tmp_path), [0], Path.open
@@ -112,7 +121,7 @@ def test_a_disk_that_fails_to_read_says_nothing_of_the_state(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", failing(OSError(errno.EIO, os.strerror(errno.EIO))))
-        patch.setattr("kenyon.train.state.safe_open", failing(OSError("Input/output error (os error 5)")))
+        patch.setattr("kenyon.train.state.safe_open", failing(error))
         with pytest.raises(ResultsError, match=f"{path.name} cannot be read: Input/output error.*same command"):
             digits(tmp_path, **GIVEN)
     counter = Counter()

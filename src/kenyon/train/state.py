@@ -141,6 +141,8 @@ def _unusable(path: Path, error: Exception) -> ResultsError:
     number = getattr(error, "errno", None)
     if number is None and (told := re.search(r"\((?:os error )?(\d+)\)$", str(error))):  # as safetensors tells it
         number = int(told[1])
+    if isinstance(error, FileNotFoundError) and path.exists():  # which it says of all that it cannot open
+        number = errno.EIO
     if number in FAILING:
         return ResultsError(
             f"{path} cannot be read: {os.strerror(number)}. The same command goes on from it when it can be; move it "
