@@ -18,6 +18,9 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+# What a disk that can sync says when it has failed to; others mean that a file system has no such thing.
+FAILING = (errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
 
 def as_path(name: str, value: Any) -> Path:
     """An argument that says where files are."""
@@ -59,8 +62,8 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     temporary = temporary_path(path)
     pieces = (data,) if isinstance(data, bytes) else data
     try:
-        _make_folder(path.parent)
-        _sweep(path)
+        make_folder(path.parent)
+        remove_unfinished(path.parent, path.name)
         with temporary.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
@@ -99,13 +102,17 @@ def set_aside(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder lasting. Not every file system can, and Windows has no such thing."""
+    """Make the names in a folder lasting. Not every file system can, and Windows has no such thing; but a disk that
+    fails at it may have lost them.
+    """
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno in FAILING:
+            raise
     finally:
         os.close(handle)
 
@@ -119,7 +126,10 @@ def alone_in(folder: Path) -> Iterator[None]:
     if fcntl is None or not folder.is_dir():
         yield
         return
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ResultsError(f"Cannot open {folder}: {error.strerror}. The same command tries again.") from error
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -142,31 +152,21 @@ def locked(file: IO[bytes]) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, so that they are there even if the power fails."""
-    try:
-        _make_folder(folder)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResultsError(
-            f"Cannot make {folder}: {reason}. Make room or choose another folder with --out."
-        ) from error
-
-
-def _make_folder(folder: Path) -> None:
+    """Make a folder with those above it, lasting: files in a folder that a power failure takes are gone with it."""
     if not folder.is_dir():
         if folder.exists() and not folder.is_dir():  # another process may have made it just now
             raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
-        _make_folder(folder.parent)
+        make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         sync_folder(folder.parent)
 
 
-def _sweep(path: Path) -> None:
-    """Remove what processes that were killed while they wrote this file have left: it may be gigabytes.
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what processes that were killed while they wrote a file have left: it may be gigabytes.
 
     Of other machines nobody here can say what is alive.
     """
-    for left in path.parent.glob(f"{path.name}.*.tmp"):
-        owner = re.fullmatch(rf"\.(?:{MACHINE}-)?(\d+)\.tmp", left.name.removeprefix(path.name))
+    for left in folder.glob(f"{name}.*.tmp"):
+        owner = re.search(rf"\.(?:{MACHINE}-)?(\d+)\.tmp$", left.name)
         if owner and not alive(int(owner[1])):
             left.unlink(missing_ok=True)

@@ -173,6 +173,16 @@ def test_analyses_of_runs_that_have_changed_are_not_shown(kenyon: Callable[..., 
     assert shown() == (False, True, False)
 
 
+def test_a_picture_that_is_missing_is_drawn(kenyon: Callable[..., Said], out: Path) -> None:
+    """Killed between two pictures, or one was removed: also what was measured before gets both."""
+    words = ("analyse", out, "--what", "pertask", "--method", "ewc")
+    assert kenyon(*words).code == 0
+    pictures = [out / "digits/ewc/analysis" / f"pertask{suffix}" for suffix in (".png", ".svg")]
+    for picture in pictures:
+        picture.unlink()
+        assert kenyon(*words).code == 0 and picture.is_file()
+
+
 def test_analyses_are_in_the_report(kenyon: Callable[..., Said], out: Path) -> None:
     assert kenyon("analyse", out, *QUICK).code == 0
     said = kenyon("report", out, "--out", out / "report.html")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -51,6 +52,23 @@ def test_pixels_are_built_once(folder: Path) -> None:
     build = Builder()
     assert holds(cached("made", IDENTITY, build)) and holds(cached("made", IDENTITY, build))
     assert build.built == 1 and files(folder) == [".json", ".pixels"]
+
+
+def test_pixels_that_cannot_be_read_back_are_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their disk fails when they are whole: an error in words, and the next time they are there."""
+    mapped, real = [0], np.memmap
+
+    def fails(*asked: Any) -> Any:
+        mapped[0] += 1
+        if mapped[0] == 2:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(*asked)
+
+    monkeypatch.setattr("kenyon.data.cache.np.memmap", fails)
+    with pytest.raises(DataError, match="Input/output error"):
+        cached("made", IDENTITY, Builder())
+    build = Builder()
+    assert holds(cached("made", IDENTITY, build)) and build.built == 0
 
 
 def test_what_is_written_to_the_pixels_stays_in_this_process(folder: Path) -> None:

@@ -126,6 +126,24 @@ def test_a_full_part_needs_no_server(tmp_path: Path, served: Served) -> None:
     assert arrived(tmp_path) and served.asked == []
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_part_whose_beginning_is_damaged_starts_over(tmp_path: Path, served: Served, known: bool) -> None:
+    """As a power failure leaves it. At once: who asked for the file need not ask again."""
+    part(tmp_path).write_bytes(MAGIC + bytes(5000))
+    download(dataset(served) if known else of_unknown_size(served), tmp_path)
+    assert arrived(tmp_path) and served.asked == ["bytes=5002-", None]
+
+
+def test_a_full_part_is_synced_before_it_is_the_archive(
+    tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever wrote it was killed before that."""
+    part(tmp_path).write_bytes(CONTENT)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
+    assert download(dataset(served), tmp_path).stat().st_ino in synced
+
+
 def test_a_range_beyond_the_servers_file_asks_for_all_of_it(tmp_path: Path, served: Served) -> None:
     served.content = CONTENT[:1000]
     part(tmp_path).write_bytes(CONTENT[:1234])

@@ -16,6 +16,7 @@ from kenyon.errors import ResultsError
 from kenyon.experiments import training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan
+from kenyon.machine import MACHINE
 from kenyon.train import Trainer
 from tests.experiments.small import Counter, all_numbers, digits, numbers, weights
 from tests.image_replicas import write_tiny_imagenet
@@ -124,6 +125,58 @@ def test_the_state_before_gives_its_room_to_results(
     monkeypatch.setattr(training, "write_atomically", write)
     assert (numbers(digits(tmp_path, **GIVEN)["ewc"]), weights(tmp_path)) == whole
     assert not list(tmp_path.rglob("state-*"))
+
+
+def test_weights_between_tasks_that_could_not_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saving: None
+) -> None:
+    """The state that is rescued then stands after that task, which is not learned again."""
+
+    def trained() -> None:
+        asked: dict[str, Any] = {"overrides": GIVEN | {"width": 2, "lambda_sp": 10.0}, "device": "cpu", "tasks": 2}
+        execute(plan("digits", ["ewc"], 1, fwt=False, keep="every", out=tmp_path, **asked))
+
+    real = training.write_atomically
+
+    def write(path: Path, data: bytes) -> None:
+        if "-after-" in path.name:
+            raise ResultsError(f"Cannot write {path}: no space left.")
+        real(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "write_atomically", write)
+        with pytest.raises(ResultsError, match="-after-1"):
+            trained()
+    trained()
+    found, usual = weights(tmp_path), {"digits/ewc/weights-0.safetensors", "digits/ewc/weights-0-after-1.safetensors"}
+    assert set(found) == usual
+    shutil.rmtree(tmp_path / "digits")
+    trained()
+    assert weights(tmp_path) == found
+
+
+def test_files_that_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any, saving: None
+) -> None:
+    """States whose runs are finished stay, and are removed by the next command, with what was left half written."""
+    unlink = Path.unlink
+
+    def kept(path: Path, missing_ok: bool = False) -> None:
+        if path.exists():
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", kept)
+        assert numbers(digits(tmp_path, **GIVEN)["ewc"]) == whole[0]
+    (state,) = (path for path in tmp_path.rglob("state-*") if "-before" not in path.name)
+    digits(tmp_path, **GIVEN)
+    assert Path.unlink is unlink and not list(tmp_path.rglob("state-*")) and not list(tmp_path.rglob(".writable"))
+    half = state.with_name(f"{state.name}.{MACHINE}-999999999.tmp")
+    half.write_bytes(b"half")
+    (state.parent / "result.json").unlink()
+    monkeypatch.setattr(training, "SAVE_EVERY", 1e9)  # no other state is saved
+    digits(tmp_path, **GIVEN)
+    assert not half.exists()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

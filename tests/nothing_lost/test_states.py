@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
+from kenyon.errors import ResultsError
 from kenyon.experiments import keeping
 from kenyon.experiments.states import before_path
 from kenyon.train import Interrupted
@@ -85,3 +88,42 @@ def test_large_states_are_kept_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Interrupted):
         digits(tmp_path, stop=stop_after(3), **GIVEN)
     assert len(list(tmp_path.rglob("state-*"))) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError("No such file or directory"),
+        OSError("Input/output error (os error 5)"),
+        RuntimeError("unable to open file in read-only mode: Input/output error (5)"),
+    ],
+)
+@pytest.mark.parametrize("opened", [1, 3, 4])
+@pytest.mark.usefixtures("saving")
+def test_a_disk_that_fails_to_read_says_nothing_of_the_state(
+    opened: int, error: Exception, tmp_path: Path, whole: Any, notices: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever opens it, the program or safetensors in one of its ways to say so: the command ends with the reason,
+    and the state stays where it is."""
+    with pytest.raises(Interrupted):
+        digits(tmp_path, stop=stop_after(3), **GIVEN)
+    path, calls, real = the_state(tmp_path), [0], Path.open
+
+    def failing(own: Any) -> Any:
+        def call(name: Any, *more: Any, **options: Any) -> Any:
+            if str(name) == str(path):
+                calls[0] += 1
+                if calls[0] == opened:
+                    raise own
+            return (real if isinstance(own, OSError) and own.errno else safe_open)(name, *more, **options)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", failing(OSError(errno.EIO, os.strerror(errno.EIO))))
+        patch.setattr("kenyon.train.state.safe_open", failing(error))
+        with pytest.raises(ResultsError, match=f"{path.name} cannot be read: Input/output error.*same command"):
+            digits(tmp_path, **GIVEN)
+    counter = Counter()
+    assert numbers(digits(tmp_path, progress=counter, **GIVEN)["ewc"]) == whole[0]
+    assert counter.fleets[-1][2] == 3 and not notices

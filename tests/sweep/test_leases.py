@@ -11,8 +11,10 @@ import pytest
 
 from kenyon.clock import Stopwatch
 from kenyon.errors import ResultsError
+from kenyon.machine import MACHINE
 from kenyon.sweep import leases as module
 from kenyon.sweep.leases import Holder, Lease, Leases
+from kenyon.sweep.orders import DONE, Outcome
 from kenyon.sweep.space import LEASES, Space, open_space
 
 DEAD = 999_999_999  # no process has this number
@@ -173,3 +175,23 @@ def test_it_beats_and_tells_how_far_its_work_is(space: Space, monkeypatch: pytes
         holder = Leases(space).held()["fleet"]
         assert holder is not None and holder.share == 0.25 and holder.beat > 0
     assert not space.names(LEASES)
+
+
+def test_what_nobody_claims_again_is_tidied(space: Space) -> None:
+    """Of processes that are gone: those of sweeps, and of fleets that have come to an end."""
+    gone = replace(Holder.here(), process=DEAD)
+    for what in ("sweep-1", "ended", "fleet"):
+        left_by(space, gone, what)
+    left_by(space, Holder.here(), "mine")
+    for what in ("ended", "mine"):
+        Outcome(DONE).save(space, what)
+    Leases(space).tidy()
+    assert space.names(LEASES) == ["fleet.1", "mine.1"]
+
+
+def test_a_claim_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    """Half a lease, under the name that it had before it had its own."""
+    left = tmp_path / LEASES / f"fleet.1.{MACHINE}-{DEAD}.tmp"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"{")
+    assert Leases(open_space(str(tmp_path))).claim("fleet") is not None and not left.exists()

@@ -149,8 +149,11 @@ def _basis(analysis: Analysis, case: Case) -> str | None:
         path = weights_path(case.folder, case.run.seed)
         if not path.is_file():
             return None
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        try:
+            with path.open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+        except OSError as error:
+            raise ResultsError(f"{path} cannot be read: {error.strerror or error}.") from error
         if analysis.name == "change" and saved.has_every_task(case.run.seed):
             digest.update(b"every task")
     return digest.hexdigest()[:16]

@@ -181,9 +181,10 @@ def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:
 
 def _draw(path: Path, view: View) -> None:
     """What has changed since it was drawn, or was not drawn yet."""
-    picture = path.with_suffix(".png")
-    if not picture.exists() or picture.stat().st_mtime < path.stat().st_mtime:
-        draw_views([view], picture, suffixes=(".png", ".svg"))
+    suffixes, drawn = (".png", ".svg"), path.stat().st_mtime
+    pictures = [path.with_suffix(suffix) for suffix in suffixes]
+    if not all(picture.exists() and picture.stat().st_mtime >= drawn for picture in pictures):
+        draw_views([view], pictures[0], suffixes=suffixes)
 
 
 def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[str, Entry]) -> None:

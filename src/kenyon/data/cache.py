@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from kenyon.data.folders import decoded_folder
 from kenyon.data.reports import reporter
 from kenyon.errors import DataError, ResultsError
-from kenyon.files import set_aside, sync_folder
+from kenyon.files import make_folder, set_aside, sync_folder
 from kenyon.machine import MACHINE, alive, cores
 
 FORMAT = 1
@@ -90,7 +90,7 @@ def _load(header: Path, identity: Identity) -> Cached:
 def _build(header: Path, identity: Identity, build: Callable[[IO[bytes]], dict[str, Any]]) -> Cached:
     folder = header.parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _sweep(folder)
         with _temporary(header) as (file, draft):
             facts = build(file)
@@ -115,12 +115,13 @@ def _build(header: Path, identity: Identity, build: Callable[[IO[bytes]], dict[s
             draft.replace(header)
         sync_folder(folder)
         _remove_superseded(header, identity)
+        pixels = _map(path)
     except OSError as problem:
         raise DataError(
             f"Decoded images cannot be kept in {folder}: {problem.strerror or problem}. Make room there, or let the "
             "environment variable XDG_CACHE_HOME (LOCALAPPDATA on Windows) name a folder on another disk."
         ) from None
-    return Cached(_map(path), json.loads(json.dumps(facts)))
+    return Cached(pixels, json.loads(json.dumps(facts)))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 from kenyon.data.datasets import Archive
 from kenyon.errors import DataError
-from kenyon.files import locked, sync_folder
+from kenyon.files import locked, make_folder, sync_folder
 from kenyon.version import __version__
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
@@ -37,7 +37,7 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
     path = folder / archive.file
     part = folder / f"{archive.file}.part"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         if _is_whole(path, archive):
             return path
         _complete(part, path, archive, address, progress or (lambda done, total: None))
@@ -61,6 +61,7 @@ def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Prog
         try:
             if not _is_whole(path, archive):  # another process may have been faster
                 _fill(file, part, archive, url, progress)
+                os.fsync(file.fileno())  # also what an earlier process has written
         finally:
             if _size(part) == 0:
                 with suppress(OSError):  # Windows removes no open file
@@ -77,14 +78,17 @@ def _fill(file: BinaryIO, part: Path, archive: Archive, url: str, progress: Prog
     # A full-length part that is not the file can only come from elsewhere: begin again.
     if archive.size is not None and _size(part) >= archive.size:
         file.truncate(0)
+    resumed = _size(part) > 0
     told = _fetch(file, archive, url, progress)
     file.flush()
-    os.fsync(file.fileno())
     if _is_whole(part, archive):
         return
     if not told:  # perhaps cut off; what is whole and wrong is asked for from its beginning the next time
         raise _cut(url, _size(part), None, "what has arrived is not the whole file, or another one")
     file.truncate(0)
+    if resumed:  # what was there before may be at fault: a power failure loses the middle of a file
+        _fill(file, part, archive, url, progress)
+        return
     raise DataError(
         f"What {url} sent is not {archive.file}: its checksum is wrong. The bad file was removed. Run the command "
         "again; if that does not help, try another network."

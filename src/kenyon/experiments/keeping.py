@@ -20,6 +20,7 @@ from kenyon.clock import Stopwatch
 from kenyon.data.reports import reporter
 from kenyon.errors import ResultsError
 from kenyon.experiments.states import before_path
+from kenyon.files import remove_unfinished
 from kenyon.train.state import Position, save_state
 
 COPY_EVERY = 5.0  # seconds between copies in memory: what a sudden end may cost where epochs are short
@@ -147,6 +148,10 @@ class Keeper:
         for path in (before_path(self.path), self.path):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            remove_unfinished(
+                self.path.parent, self.path.name
+            )  # of a process that was killed while it saved: gigabytes, perhaps
 
     def _rescue(self) -> None:
         if self.between:

@@ -8,6 +8,7 @@ state before a state is one more that holds its runs. One that cannot be used is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Hashable, Iterable, Sequence
@@ -155,7 +156,8 @@ def remove_finished(out: Path, points: Sequence[AnyPoint]) -> list[Path]:
     removed = []
     for state in find_states(out, points):
         if all(_finished(out, points[0], share) for share in state.shares):
-            state.path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # one that stays is found the next time
+                state.path.unlink(missing_ok=True)
             removed.append(state.path)
     return removed
 

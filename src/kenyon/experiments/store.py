@@ -6,6 +6,7 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -37,7 +38,8 @@ def weights_path(folder: Path, seed: int, after: int | None = None) -> Path:
 
 def check_writable(folder: Path) -> None:
     write_atomically(folder / ".writable", b"")
-    (folder / ".writable").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # one that stays is in nobody's way
+        (folder / ".writable").unlink(missing_ok=True)
 
 
 K = TypeVar("K", bound=Kept[Any, Any])
@@ -88,7 +90,12 @@ class PointFolder(Generic[K]):
         `weights` makes the file of a seed's final weights, which is written before the result that names it;
         those after so many `earlier` tasks are there already.
         """
-        make_folder(self.path)  # which is what is locked
+        try:
+            make_folder(self.path)  # which is what is locked
+        except OSError as error:
+            raise ResultsError(
+                f"Cannot make {self.path}: {error.strerror or error}. Make room or choose another folder with --out."
+            ) from error
         with alone_in(self.path):
             before = self.result()
             there: set[int] = set()

@@ -122,6 +122,8 @@ def train_crew(
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
         if not _possible(trainer):
             raise StateError(begun.path, "it stands where this training never comes by")
+        if keep_every:  # it may be what was rescued when these weights could not be written
+            _keep_task(trainer, cells, out)
     progress.fleet_starts(cells, int(trainer.done), len(trainer.phases) * trainer.training.epochs)
     keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
 
@@ -154,7 +156,7 @@ def _possible(trainer: Trainer) -> bool:
 def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
     """The weights of every run where a task has just ended; after the last task they are the final ones."""
     at, learned = trainer.position, trainer.tasks_before
-    if at.epoch or trainer.stage or at.phase == len(trainer.phases):
+    if not learned or at.epoch or trainer.stage or at.phase == len(trainer.phases):
         return
     for number, cell in enumerate(cells):
         if at.diverged[number] is None:

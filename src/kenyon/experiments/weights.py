@@ -54,7 +54,7 @@ def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
         whole = written is None or FileSum.of(path) == written
-    except (SafetensorError, OSError, ValueError, RecursionError) as error:
+    except (SafetensorError, OSError, ValueError, RuntimeError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
     if head is not None and not _belongs(head, config, seed):
         raise ResultsError(

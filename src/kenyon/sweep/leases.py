@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from kenyon.clock import Stopwatch
 from kenyon.errors import ResultsError
 from kenyon.machine import MACHINE, NAME, alive
-from kenyon.sweep.space import LEASES, Space
+from kenyon.sweep.space import LEASES, MARKS, Space
 
 BEAT = 10.0  # seconds between renewals
 DRIVER = "sweep-"  # what those are called that a sweep holds as long as it runs
@@ -78,9 +78,13 @@ class Leases:
         return {what: Holder.read(data) for what, (over, data) in looked.items() if not over}
 
     def tidy(self) -> None:
-        """Remove those of sweeps of this machine that were killed. Nobody claims what they are called again."""
+        """Remove those that processes of this machine had when they were killed, where nobody claims them again: of
+        sweeps, and of fleets that have come to an end.
+        """
+        ended = set(self.space.names(MARKS))
         for file in self.space.names(LEASES):
-            holder = Holder.read(self.space.read(f"{LEASES}/{file}")) if file.startswith(DRIVER) else None
+            unclaimed = file.startswith(DRIVER) or _parts(file)[0] in ended
+            holder = Holder.read(self.space.read(f"{LEASES}/{file}")) if unclaimed else None
             if holder is not None and holder.gone:
                 self.space.remove(f"{LEASES}/{file}")
 

@@ -133,9 +133,11 @@ def _agree(
     new = cut([cell for key, cell in missing.items() if key in unplanned], most, workers)
     if there is None or new:
         Record.of(identity, plans, [*recorded, *new]).save(space)
-    unfinished = []
+    unfinished, left = [], set(space.names(FLEETS))
     for fleet in (*recorded, *new):
         if missing.keys().isdisjoint(fleet.keys):
+            if fleet.id in left and Leases(space).over(fleet.id) is not None:
+                space.remove(fleet.folder)  # killed between its last result and this
             if Outcome.load(space, fleet.id) is None:
                 Outcome(DONE).save(space, fleet.id)
         else:

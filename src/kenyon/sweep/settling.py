@@ -14,7 +14,7 @@ from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.kept import Kept
 from kenyon.experiments.states import remove_finished
 from kenyon.experiments.store import PointFolder, method_folder
-from kenyon.files import sync_folder
+from kenyon.files import make_folder, sync_folder
 from kenyon.sweep.kinds import KINDS, Kind
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.space import Space
@@ -78,7 +78,7 @@ def _belongs(path: Path, seed: int) -> bool:
 def _move(space: Space, path: Path, to: Path) -> None:
     if path.name.endswith(".tmp"):
         return
-    to.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(to.parent)
     path.replace(to)
     sync_folder(to.parent)
     space.push(name_of(space, to))

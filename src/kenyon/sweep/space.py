@@ -19,7 +19,7 @@ from typing import Protocol
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.store import check_writable
-from kenyon.files import temporary_path, write_atomically
+from kenyon.files import remove_unfinished, temporary_path, write_atomically
 
 HOME = ".sweep"
 PLAN = f"{HOME}/plan.json"
@@ -80,7 +80,11 @@ class Folder:
         temporary = temporary_path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(data)
+            remove_unfinished(path.parent)
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())  # a power failure leaves no name without contents, which nobody could read
             try:
                 path.hardlink_to(temporary)  # with all of its contents, or not at all
             except FileExistsError:

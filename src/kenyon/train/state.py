@@ -7,7 +7,10 @@ survives. A checksum over every byte tells a state that has changed since from o
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,6 +33,8 @@ FORMATS = Formats(
 
 # What states had no tensors for at first; zeros say that nothing is known.
 ADDED = {"before", "swing", "settled"}
+# What is told of a disk, a network or a user's rights, rather than of a file.
+FAILING = (errno.EIO, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT, errno.ESTALE)
 
 
 class StateError(ResultsError):
@@ -91,8 +96,8 @@ def read_head(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             return FORMATS.read(file.metadata() or {}, path)
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
-        raise StateError(path, _damage(path, error)) from error
+    except (SafetensorError, OSError, ValueError, RuntimeError, LookupError, TypeError) as error:
+        raise _unusable(path, error) from error
 
 
 def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
@@ -128,16 +133,29 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
     except (SafetensorError, OSError, ValueError, TypeError, RuntimeError, LookupError, AttributeError) as error:
         if out_of_memory(error):
             raise  # says nothing of the file
-        raise StateError(path, _damage(path, error)) from error
+        raise _unusable(path, error) from error
 
 
-def _damage(path: Path, error: Exception) -> str:
+def _unusable(path: Path, error: Exception) -> ResultsError:
+    """A StateError where it is the file's fault. Nor does a disk or a network that fails say anything of the file:
+    it stays where it is.
+    """
+    number = getattr(error, "errno", None)
+    if number is None and (told := re.search(r"\((?:os error )?(\d+)\)$", str(error))):  # as safetensors tells it
+        number = int(told[1])
+    if isinstance(error, FileNotFoundError) and path.exists():  # which it says of all that it cannot open
+        number = errno.EIO
+    if number in FAILING:
+        return ResultsError(
+            f"{path} cannot be read: {os.strerror(number)}. The same command goes on from it when it can be; move it "
+            "away to begin its runs anew."
+        )
     empty = path.is_file() and path.stat().st_size == 0
-    return "it is empty" if empty else f"it is damaged or no state at all ({error})"
+    return StateError(path, "it is empty" if empty else f"it is damaged or no state at all ({error})")
 
 
 def _same(path: Path, checksum: str) -> bool:
     try:
         return tensors_intact(path, checksum)
     except (OSError, ValueError, OverflowError, MemoryError) as error:
-        raise StateError(path, _damage(path, error)) from error
+        raise _unusable(path, error) from error
