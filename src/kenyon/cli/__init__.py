@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import sys
 
+from kenyon.cli.signals import INTERRUPTED, TERMINATED, Terminated, leave_on_signals
+
 WHOLE = "KENYON_TRACEBACK"  # in the environment: errors in a user's own code are shown whole
 
 
+def program() -> None:
+    """The process that `kenyon` and `python -m kenyon` start."""
+    leave_on_signals()
+    main()
+
+
 def main() -> None:
-    """Run the program. What the user can mend is told in one message, without a traceback."""
+    """Run a command of the program. What the user can mend is told in one message, without a traceback."""
     from rich.text import Text
 
     from kenyon.cli.app import app
@@ -27,7 +35,9 @@ def main() -> None:
         stderr().print(Text.assemble(("Error:", "bold red"), f" {error}"), soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except Terminated:
+        sys.exit(TERMINATED)
     except Exception as error:
         where = "" if os.environ.get(WHOLE) else place_in_own_file(error)
         if not where:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from kenyon.cli.consoles import stderr, stdout
 from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
 from kenyon.cli.run import draw, named_benchmark, tell_results
+from kenyon.cli.signals import interruptible
 from kenyon.cli.standing import standing, standing_line
 from kenyon.cli.stopping import stoppable
 from kenyon.cli.watched import watched
@@ -147,11 +149,15 @@ def _show_status(space: Space, *, as_json: bool) -> None:
     elif not console.is_terminal:
         console.print(standing(status))
     else:
-        with contextlib.suppress(KeyboardInterrupt), Live(standing(status), console=console) as live:
-            while not status.over:
-                time.sleep(space.pause)
-                status = watch.look()
-                live.update(standing(status))
+        with interruptible() as heard:
+            try:
+                with Live(standing(status), console=console) as live:
+                    while not status.over:
+                        time.sleep(space.pause)
+                        status = watch.look()
+                        live.update(standing(status))
+            except KeyboardInterrupt:
+                sys.exit(heard.code)
 
 
 @contextlib.contextmanager
