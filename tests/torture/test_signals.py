@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from benchmarks import soundness
+
 from tests.cli.test_signals import CODES, PATIENCE, RUN, SHORT, SHOWN, check, pytestmark, start
 
 __all__ = ["pytestmark"]
@@ -34,4 +34,4 @@ def test_at_every_moment(tmp_path: Path, record: dict[str, Any]) -> None:
                 counts["ended_by_them" if code else "finished_before"] += 1
     record["signals"] = {"what": "signals sent at moments swept over three commands", **counts}
     if os.environ.get("KENYON_TORTURE"):
-        soundness.record("signals", "SIGINT and SIGTERM swept over whole commands: exit codes, no traceback", **counts)
+        soundness.record("signals", "SIGINT and SIGTERM swept over whole commands", **counts)

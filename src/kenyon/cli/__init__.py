@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import TracebackType
 
 from kenyon.cli.signals import INTERRUPTED, TERMINATED, Terminated, leave_on_signals
 
@@ -13,6 +14,7 @@ WHOLE = "KENYON_TRACEBACK"  # in the environment: errors in a user's own code ar
 def program() -> None:
     """The process that `kenyon` and `python -m kenyon` start."""
     leave_on_signals()
+    sys.excepthook = _tell_of_bug
     main()
 
 
@@ -21,7 +23,7 @@ def main() -> None:
     from rich.text import Text
 
     from kenyon.cli.app import app
-    from kenyon.cli.consoles import speaking, stderr
+    from kenyon.cli.consoles import indented, speaking, stderr
     from kenyon.data.reports import reporting_to
     from kenyon.errors import KenyonError
     from kenyon.user_files import place_in_own_file
@@ -32,7 +34,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.exit(1)
     except KenyonError as error:
-        stderr().print(Text.assemble(("Error:", "bold red"), f" {error}"), soft_wrap=True)
+        stderr().print(Text.assemble(("Error:", "bold red"), f" {indented(error)}"), soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -47,6 +49,16 @@ def main() -> None:
             Text.assemble(("Error:", "bold red"), f"{told} {WHOLE}=1 shows the way there."), soft_wrap=True
         )
         sys.exit(1)
+
+
+def _tell_of_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An error that nobody expected, as Python shows it: what it names may come from files."""
+    import traceback
+
+    from kenyon.words import printable
+
+    if sys.stderr is not None:
+        sys.stderr.write(printable("".join(traceback.format_exception(kind, error, trace)), lines=True))
 
 
 class _Notices:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kenyon.bench import BenchResult, extents, new_result, run_bench
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.signals import interruptible
 from kenyon.errors import ResultsError
 from kenyon.report.speed import speed_tables
@@ -58,7 +57,7 @@ def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) ->
     seconds = duration(result.seconds)
     spoken.print(f"Measured in {seconds}. Saved in {path}.", soft_wrap=True)
     if as_json:
-        print(json.dumps(result.as_dict(), allow_nan=False))
+        tell_json(result.as_dict())
     # What may still go wrong comes last, when everything measured has been told.
     figure = draw_speed(result, path.with_suffix(".png"))
     told.print(f"Drawn in {figure}.", soft_wrap=True)
@@ -87,7 +86,11 @@ class BenchProgress:
     def __init__(self, console: Console) -> None:
         self.console, self.spoken = console, time.monotonic()
         self.bars = Progress(
-            BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
         )
         self.bar = self.bars.add_task("starting", total=None)
 
