@@ -137,7 +137,7 @@ class Liar:
 
 # Of good inputs X (60, 6) float32 and as many labels.
 INPUTS: dict[str, Callable[[Any], Any]] = {
-    **{name: (lambda make: lambda x: make())(make) for name, make in VALUES.items()},
+    **{name: (lambda x, make=make: make()) for name, make in VALUES.items()},
     "lists": lambda x: x.tolist(),
     "ragged lists": lambda x: [[1.0], *x.tolist()[1:]],
     "recursive": lambda x: recursive(),
@@ -202,7 +202,6 @@ INPUTS: dict[str, Callable[[Any], Any]] = {
     "jagged": lambda x: jagged(torch.from_numpy(x)),
     "parameter": lambda x: torch.nn.Parameter(torch.from_numpy(x)),
     "inference tensor": lambda x: in_inference(x),
-    "named": lambda x: named(x),
     "vmap leftover": lambda x: torch.from_numpy(x).expand(60, 6),
     "dictionary of columns": lambda x: {str(i): x[:, i] for i in range(6)},
     "dictionary of tensors": lambda x: {"input_ids": torch.from_numpy(x)},
@@ -232,12 +231,6 @@ class Failing(torch.utils.data.Dataset[Any]):
 def in_inference(x: Any) -> Any:
     with torch.inference_mode():
         return torch.from_numpy(x) * 1
-
-
-def named(x: Any) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.from_numpy(x).refine_names("N", "C")
 
 
 def labels_of(name: str) -> Callable[[Any], Any]:
