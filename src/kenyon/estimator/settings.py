@@ -71,7 +71,7 @@ def number(name: str, value: Any) -> Any:
     except (RuntimeError, ValueError):  # of several, or without data
         found = None
     if isinstance(found, (bool, np.bool_)) or not isinstance(found, Real):
-        raise SettingError(f"{name} must be a number, not {shown(value)}.")
+        raise SettingError(f"{name} must be a finite number, not {shown(value)}.")
     return found
 
 
@@ -86,7 +86,8 @@ def one_of(name: str, value: Any, words: Iterable[str]) -> str:
     """One of some words."""
     words = list(words)
     if not isinstance(value, str) or value not in words:
-        raise SettingError(f"{name} must be one of {', '.join(words)}, not {shown(value)}.")
+        known = " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
+        raise SettingError(f"{name} must be {known}, not {shown(value)}.")
     return str(value)
 
 
