@@ -29,7 +29,9 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
         )
     spec = find_method(name)
     _check_growing(name, spec.schedule)  # before it asks for values
-    given = {n: number(n, value) for n, value in strengths.items() if value is not None}
+    given = {
+        n: number(n, value, "a finite number, 0 or larger") for n, value in strengths.items() if value is not None
+    }
     if options is not None and not isinstance(options, Mapping):
         raise SettingError(f"options must be a dictionary of settings by name, not {shown(options)}.")
     twice = sorted(set(given) & set(options or {}))
@@ -64,14 +66,14 @@ def whole(name: str, value: Any, least: int) -> int:
     return int(value)
 
 
-def number(name: str, value: Any) -> Any:
+def number(name: str, value: Any, kind: str = "a number") -> Any:
     """A number, Python's, NumPy's, or alone in an array or a tensor."""
     try:
         found = value.item() if isinstance(value, (np.ndarray, torch.Tensor)) else value
     except (RuntimeError, ValueError):  # of several, or without data
         found = None
     if isinstance(found, (bool, np.bool_)) or not isinstance(found, Real):
-        raise SettingError(f"{name} must be a finite number, not {shown(value)}.")
+        raise SettingError(f"{name} must be {kind}, not {shown(value)}.")
     return found
 
 
