@@ -13,14 +13,16 @@ Names are imported when they are first used: `import kenyon` alone is quick.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from kenyon.products import ask_for_equal_bits
 from kenyon.version import __version__
 
 ask_for_equal_bits()
 
+TYPE_CHECKING = False  # typing itself would take as long to import as all the rest here
 if TYPE_CHECKING:
+    from typing import Any
+
     from kenyon.errors import KenyonError
     from kenyon.estimator import ContinualLearner
     from kenyon.experiments import Found, Result, run, search

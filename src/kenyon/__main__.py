@@ -1,5 +1,5 @@
 """`python -m kenyon` is the same as `kenyon`."""
 
-from kenyon.cli import main
+from kenyon.cli import program
 
-main()
+program()

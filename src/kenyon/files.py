@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from kenyon.errors import ResultsError, expected
+from kenyon.errors import ConfigError, ResultsError, expected
 from kenyon.machine import MACHINE, alive
 
 try:
@@ -28,8 +28,14 @@ def as_path(name: str, value: Any) -> Path:
         path = Path(value)
     except TypeError:
         raise expected(name, "a path", value) from None
+    if isinstance(value, str) and not value:
+        raise ConfigError(f"{name} is empty. Give a path; the present folder is '.'.")
     if "\0" in str(path):
         raise expected(name, "a path, which has no character 0", value)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise expected(name, "a path of characters that the system's file names have", value) from None
     return path
 
 

@@ -7,14 +7,15 @@ in float64 they may.
 
 from __future__ import annotations
 
-import contextlib
 import os
-from pathlib import Path
 
 
-def ask_for_equal_bits(cpus: Path = Path("/proc/cpuinfo")) -> None:
-    """Whoever has set MKL_CBWR has chosen."""
-    with contextlib.suppress(OSError), cpus.open() as file:
-        vendor = next((line for line in file if line.startswith("vendor_id")), "")
-        if vendor and "GenuineIntel" not in vendor:
-            os.environ.setdefault("MKL_CBWR", "AUTO")
+def ask_for_equal_bits(cpus: str | os.PathLike[str] = "/proc/cpuinfo") -> None:
+    """Respects an existing MKL_CBWR. Imports nothing, since `import kenyon` begins with it."""
+    try:
+        with open(cpus) as file:  # noqa: PTH123
+            vendor = next((line for line in file if line.startswith("vendor_id")), "")
+    except OSError:
+        return
+    if vendor and "GenuineIntel" not in vendor:
+        os.environ.setdefault("MKL_CBWR", "AUTO")

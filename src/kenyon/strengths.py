@@ -42,4 +42,4 @@ def check_strength(name: str, strength: Strength) -> None:
         )
     values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
-        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {strength}.")
+        raise ConfigError(f"{name} must be a finite number, 0 or larger, not {shown(strength)}.")

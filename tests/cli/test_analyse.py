@@ -54,6 +54,23 @@ def test_everything_of_everything(kenyon: Callable[..., Said], out: Path) -> Non
     assert kenyon("show", out).code == 0
 
 
+@pytest.mark.parametrize("left", [".png", ".svg", None])
+def test_what_was_half_drawn_is_drawn(left: str | None, kenyon: Callable[..., Said], out: Path) -> None:
+    """As after an end between the first picture and the second, or before both."""
+    words = ("analyse", out, "--what", "pertask")
+    assert kenyon(*words).code == 0
+    pictures = [path for path in out.rglob("pertask.*") if path.suffix in (".png", ".svg")]
+    assert len(pictures) == 6  # of two methods, and of both side by side
+    for path in pictures:
+        if path.suffix != left:
+            path.unlink()
+    said = kenyon(*words)
+    assert said.code == 0 and "seed 0" not in said.err and all(path.stat().st_size > 1000 for path in pictures)
+    drawn = {path: path.stat().st_mtime_ns for path in pictures if path.parent.parent.name != "digits"}
+    assert kenyon(*words).code == 0
+    assert {path: path.stat().st_mtime_ns for path in drawn} == drawn  # and not once more
+
+
 def test_points_of_a_grid_and_folders_are_named_as_they_are(kenyon: Callable[..., Said], tmp_path: Path) -> None:
     out = tmp_path / "a [bold] folder"
     said = kenyon("run", "digits", "--method", "ewc", "--seeds", "1", *SMALL, "--set", "rate=0.1,0.01", "--out", out)

@@ -391,3 +391,28 @@ def test_where_nothing_was_tested_that_is_said() -> None:
     learner.fit(*blobs(0), task="t0")
     with pytest.warns(UserWarning, match=r"No task came with test samples.*test=\(X, y\)"):
         assert np.isnan(learner.accuracy_matrix()).all()
+
+
+@pytest.mark.parametrize("method", ["ewc", "caf-ewc"])
+def test_a_batch_is_no_larger_than_the_data(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is asked for: buffers are of the data's size, and the numbers those of one batch with all samples."""
+    from kenyon.train import engine
+
+    sizes: list[int] = []
+    loader = engine.Loader
+
+    class Seen(loader):  # type: ignore[misc, valid-type]
+        def __init__(self, fleet: object, batch: int, *more: Any, **options: Any) -> None:
+            sizes.append(batch)
+            super().__init__(fleet, batch, *more, **options)
+
+    monkeypatch.setattr(engine, "Loader", Seen)
+    whole, more, most = (quick(method=method, batch=batch).fit(*blobs(0)) for batch in (60, 61, 2**60))
+    assert set(sizes) == {60}
+    for other in (more, most):
+        assert torch.equal(other.knowledge_.tensors["theta"], whole.knowledge_.tensors["theta"])
+    # By a plain sum over the samples, wherever they lie: those of a batch with as much room again.
+    monkeypatch.setattr(engine, "min", lambda batch, data: batch, raising=False)
+    roomy = quick(method=method, batch=120).fit(*blobs(0))
+    assert sizes[-1] == 120
+    assert torch.allclose(roomy.knowledge_.tensors["theta"], whole.knowledge_.tensors["theta"], atol=1e-6)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from kenyon.data.images import as_bytes, open_image
 from kenyon.metrics import Array
 
 Pixels = npt.NDArray[np.uint8]
@@ -39,7 +40,8 @@ def overlay(image: Pixels, heat: Array) -> Pixels:
 
 
 def from_text(text: str) -> Pixels:
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+    with open_image(base64.b64decode(text), formats=("PNG",)) as image:
+        return np.asarray(as_bytes(image, "RGB"))
 
 
 def as_text(pixels: Pixels) -> str:

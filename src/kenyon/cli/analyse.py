@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields, replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from kenyon.analysis import ANALYSES, Analysis, analyse, compare, find_analysis
 from kenyon.analysis.store import Entry
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.run import named_methods
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
@@ -23,6 +22,7 @@ from kenyon.experiments.labels import point_name
 from kenyon.experiments.mixed import reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
+from kenyon.files import is_file
 from kenyon.methods import METHODS
 from kenyon.metrics import Summary
 from kenyon.report.markdown import place
@@ -96,7 +96,7 @@ def analyse_command(
     where_to = "beside the results, in analysis/" if out is None else f"in {out}"
     spoken.print(f"Written {where_to} (JSON, PNG and SVG).", soft_wrap=True)
     if as_json:
-        print(json.dumps(written))
+        tell_json(written)
 
 
 def _asked(what: str) -> list[Analysis]:
@@ -180,11 +180,10 @@ def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:
 
 
 def _draw(path: Path, view: View) -> None:
-    """What has changed since it was drawn, or was not drawn yet."""
-    suffixes, drawn = (".png", ".svg"), path.stat().st_mtime
-    pictures = [path.with_suffix(suffix) for suffix in suffixes]
-    if not all(picture.exists() and picture.stat().st_mtime >= drawn for picture in pictures):
-        draw_views([view], pictures[0], suffixes=suffixes)
+    """Draw what has changed since it was drawn, or was not drawn in both forms."""
+    pictures = [path.with_suffix(suffix) for suffix in (".png", ".svg")]
+    if not all(is_file(one) and one.stat().st_mtime >= path.stat().st_mtime for one in pictures):
+        draw_views([view], pictures[0], suffixes=(".png", ".svg"))
 
 
 def _tell(console: Console, benchmark: str, analysis: Analysis, entries: dict[str, Entry]) -> None:

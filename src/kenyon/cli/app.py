@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kenyon.cli.commands import data, looking, measuring, training
 from kenyon.version import __version__
+from kenyon.words import printable
+
+
+class Commands(TyperGroup):
+    """The program's commands. Messages about what was typed have no control characters."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        with _plain_messages():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _plain_messages():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _plain_messages() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        told: Any = error
+        if hasattr(error, "format_message"):  # Click's, or that of the copy of it which Typer may have
+            told.message = printable(str(told.message), lines=True)
+        raise
+
 
 app = typer.Typer(
     name="kenyon",
+    cls=Commands,
     help="Continual learning with collaborating learners and active forgetting.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import signal
 import sys
 import time
 from pathlib import Path
@@ -13,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from kenyon.bench import BenchResult, extents, new_result, run_bench
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
+from kenyon.cli.signals import interruptible
 from kenyon.errors import ResultsError
 from kenyon.report.speed import speed_tables
 from kenyon.report.speed_figure import draw_speed
@@ -27,18 +26,16 @@ def bench_command(*, device: str, out: Path, quick: bool, as_json: bool) -> None
     chosen, path = choose_device(device), out if out.suffix == ".json" else out / "bench.json"
     check_writable(path)
     told = stderr()
-    result, interrupted = new_result(chosen, quick=quick), False
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # to be asked to end is like Ctrl-C
-    try:
-        with BenchProgress(told) as progress:
-            run_bench(extents(chosen, quick=quick), chosen, result, progress)
-    except KeyboardInterrupt:
-        interrupted = True
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    result, code = new_result(chosen, quick=quick), 0
+    with interruptible() as heard:
+        try:
+            with BenchProgress(told) as progress:
+                run_bench(extents(chosen, quick=quick), chosen, result, progress)
+        except KeyboardInterrupt:
+            code = heard.code
     _report(result, path, told, as_json=as_json)
-    if interrupted:
-        sys.exit(130)
+    if code:
+        sys.exit(code)
 
 
 def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) -> None:
@@ -60,7 +57,7 @@ def _report(result: BenchResult, path: Path, told: Console, *, as_json: bool) ->
     seconds = duration(result.seconds)
     spoken.print(f"Measured in {seconds}. Saved in {path}.", soft_wrap=True)
     if as_json:
-        print(json.dumps(result.as_dict(), allow_nan=False))
+        tell_json(result.as_dict())
     # What may still go wrong comes last, when everything measured has been told.
     figure = draw_speed(result, path.with_suffix(".png"))
     told.print(f"Drawn in {figure}.", soft_wrap=True)
@@ -89,7 +86,11 @@ class BenchProgress:
     def __init__(self, console: Console) -> None:
         self.console, self.spoken = console, time.monotonic()
         self.bars = Progress(
-            BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+            BarColumn(),
+            TextColumn("{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
         )
         self.bar = self.bars.add_task("starting", total=None)
 

@@ -1,27 +1,68 @@
-"""Where commands speak: words as they are, for labels and paths may have brackets, and no numbers coloured."""
+"""Where commands speak: words as they are, for labels and paths may have brackets, and no numbers coloured.
+
+Names come from files, and may hold sequences that a terminal obeys. All output goes through here: consoles show
+control characters as signs, and streams let nothing through but what consoles write to style text and move bars.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
 from kenyon.errors import KenyonError
+from kenyon.words import CONTROLS, SIGN, printable
 
 
-def stdout() -> Console:
+class PlainConsole(Console):
+    """A console that takes text as it is: no markup, no numbers coloured, no control characters."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(markup=False, highlight=False, emoji=False, **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Every piece of text comes through here, also those inside of tables and bars."""
+        if isinstance(renderable, str):
+            renderable = printable(renderable, lines=True)
+        elif isinstance(renderable, Text):
+            renderable = renderable.copy()
+            renderable.plain = printable(renderable.plain, lines=True)
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text, lines=True), segment.style)
+
+
+def stdout() -> PlainConsole:
     """For what was asked for."""
-    return Console(markup=False, highlight=False)
+    return PlainConsole()
 
 
-def stderr(quiet: bool = False) -> Console:
+def stderr(quiet: bool = False) -> PlainConsole:
     """For what is told on the way, and for everything where standard output is for a program."""
-    return Console(stderr=True, markup=False, highlight=False, quiet=quiet)
+    return PlainConsole(stderr=True, quiet=quiet)
+
+
+def tell(text: str) -> None:
+    """Print lines as they are, however long."""
+    stdout().print(text, soft_wrap=True)
+
+
+def indented(error: BaseException) -> str:
+    """Return the message of an error, lines after the first indented: no name makes one look like a message."""
+    return str(error).replace("\n", "\n  ")
+
+
+def tell_json(body: Any) -> None:
+    """Print one JSON object in one line."""
+    print(json.dumps(body, allow_nan=False).replace("\x7f", "\\u007f"))
 
 
 class OutputError(KenyonError):
@@ -51,15 +92,19 @@ def speaking() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+# What Rich writes: styles, and what bars move by. Of every other control character, group 1 is missing.
+_FOREIGN = re.compile(rf"(\x1b\[[0-9;]*m|\x1b\[1A|\x1b\[2K|\x1b\[\?25[hl]|\r(?=\x1b\[|\r?\n))|[{CONTROLS}]")
+
+
 class _Stream:
-    """A stream whose errors are handed to `failed`."""
+    """A stream whose errors are handed to `failed`, and which lets through what moves no more than bars do."""
 
     def __init__(self, stream: IO[str], failed: Callable[[OSError], None]) -> None:
         self._stream, self._failed = stream, failed
 
     def write(self, text: str) -> int:
         try:
-            return self._stream.write(text)
+            self._stream.write(_FOREIGN.sub(lambda found: found[1] or SIGN, text))
         except OSError as error:
             self._give_up(error)
         return len(text)

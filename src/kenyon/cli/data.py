@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.progress import (
@@ -16,7 +15,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.data import DATASETS, data_folders, download, download_folder, locate
 from kenyon.errors import DataError, unknown
 
@@ -29,7 +28,7 @@ def get_command(name: str, data: Path | None, url: str | None) -> None:
     archives, folder = DATASETS[name].archives, download_folder(data)
     console = stderr()
     with Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
@@ -55,7 +54,7 @@ def list_command(data: Path | None, *, as_json: bool) -> None:
     found = {name: locate(dataset, folders) for name, dataset in DATASETS.items()}
     if as_json:
         body = {name: None if copy is None else str(copy.path) for name, copy in found.items()}
-        print(json.dumps({"datasets": body, "folders": [str(folder) for folder in folders]}))
+        tell_json({"datasets": body, "folders": [str(folder) for folder in folders]})
         return
     table = Table("dataset", "where", "download size")
     for name, copy in found.items():

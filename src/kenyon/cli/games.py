@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -14,7 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.config import parse_settings
@@ -89,7 +88,7 @@ def run_games_command(
     tell_scores(results, out, str(out / suite), told if as_json else stdout())
     draw_scores(results, out / suite / "figure.png", told)
     if as_json and results:
-        print(json.dumps(plain(scores_json(results)), allow_nan=False))
+        tell_json(plain(scores_json(results)))
     if missing:
         raise missing
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kenyon.cli.consoles import stdout
+from kenyon.cli.consoles import stdout, tell_json
 from kenyon.cli.run import named_benchmark
 from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
@@ -45,7 +44,7 @@ def list_command(what: str, method: str | None, benchmark: str | None, *, as_jso
         raise ConfigError("--method and --benchmark are for `kenyon list settings`. Leave them out.")
     rows = lists[what]()
     if as_json:
-        print(json.dumps(plain({what: rows})))
+        tell_json(plain({what: rows}))
         return
     shown = (*COLUMNS[what], *(["value"] if "value" in rows[0] else []))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, leading=1)

@@ -7,14 +7,24 @@ from typing import Annotated
 
 import typer
 
+
+def path(text: str | Path) -> Path:
+    """The type of all options that are paths. (Python takes an empty one for the present folder.)"""
+    if not str(text):
+        raise typer.BadParameter("It is empty. Give a path; the present folder is '.'.")
+    return Path(text)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable: the last line of output is one JSON object.")]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder with the datasets; otherwise KENYON_DATA, then the cache folder."),
+    typer.Option(
+        "--data", parser=path, help="Folder with the datasets; otherwise KENYON_DATA, then the cache folder."
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu or cuda.")]
-Out = Annotated[Path, typer.Option("--out", help="Results folder.")]
-Results = Annotated[Path, typer.Argument(help="A results folder, or a result.json in it.")]
+Out = Annotated[Path, typer.Option("--out", parser=path, help="Results folder.")]
+Results = Annotated[Path, typer.Argument(parser=path, help="A results folder, or a result.json in it.")]
 Fleet = Annotated[
     int | None,
     typer.Option(

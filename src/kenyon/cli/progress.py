@@ -45,7 +45,7 @@ class FleetBar:
             BarColumn(bar_width=16),
             Shortened("{task.fields[where]}", markup=False, table_column=Column()),
             TimeElapsedColumn(Column(no_wrap=True)),
-            TextColumn("left", table_column=Column(no_wrap=True)),
+            TextColumn("left", markup=False, table_column=Column(no_wrap=True)),
             TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=console,
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from kenyon.cli.consoles import stderr
+from kenyon.cli.consoles import stderr, tell, tell_json
 from kenyon.experiments.store import unfinished
 from kenyon.report.page import write_report
 
@@ -16,8 +15,8 @@ def report_command(path: Path, out: Path, *, apart: bool, as_json: bool) -> None
         stderr().print(told, soft_wrap=True)
     if as_json:
         body = {"report": str(written.path), "bytes": written.size, "results": written.results}
-        print(json.dumps(body | {"benchmarks": written.benchmarks}))
+        tell_json(body | {"benchmarks": written.benchmarks})
         return
     some = "1 result" if written.results == 1 else f"{written.results} results"
     of = "1 benchmark" if written.benchmarks == 1 else f"{written.benchmarks} benchmarks"
-    print(f"{written.path}: {some} of {of}, {written.size / 1e6:.1f} MB. Open it in a browser; it needs no network.")
+    tell(f"{written.path}: {some} of {of}, {written.size / 1e6:.1f} MB. Open it in a browser; it needs no network.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from math import floor, log10
 from pathlib import Path
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
 from kenyon.reproduce import REPRODUCTIONS, SCALES, Unmade, Written, reproduce
@@ -62,7 +61,7 @@ def reproduce_command(
     for one in written:
         _tell(one, spoken)
     if as_json:
-        print(json.dumps({"written": {one.name: str(one.data) for one in written}}))
+        tell_json({"written": {one.name: str(one.data) for one in written}})
     if unmade is not None:
         raise unmade
 
@@ -119,7 +118,7 @@ def _claims(claims: Sequence[Claim]) -> Table:
 def _list(as_json: bool) -> None:
     if as_json:
         found = {r.name: {"shows": r.shows, "cost": r.cost, "needs": _needs(r.name)} for r in REPRODUCTIONS.values()}
-        print(json.dumps(plain({"reproductions": found})))
+        tell_json(plain({"reproductions": found}))
         return
     console = stdout()
     table = Table(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.games import run_games_command
 from kenyon.cli.show import load_results
 from kenyon.cli.watched import watched
@@ -143,7 +142,7 @@ def run_command(
         seconds = since(started)
         bodies = {name: results_json(results, seconds, where) for name, results in found.items() if results}
         body = bodies[name] if [name] == [*found] == [*bodies] else {"benchmarks": bodies}
-        print(json.dumps(plain(body), allow_nan=False))
+        tell_json(plain(body))
     # What may still go wrong comes last, when everything computed has been told.
     for name, results in found.items():
         draw(name, results, out / name / "figure.png", told)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
 from pathlib import Path
 
 from rich.console import Console
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.run import named_benchmark, named_methods, with_epochs
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
@@ -75,7 +74,7 @@ def search_command(
         found = execute_search(search, progress=progress, stop=stopping)
     _tell(found, told if as_json else stdout())
     if as_json:
-        print(json.dumps(plain(search_json(found, time.monotonic() - started)), allow_nan=False))
+        tell_json(plain(search_json(found, time.monotonic() - started)))
     best = point_name(found.best)  # says so if nothing stayed finite
     figure = draw_search(found, found.folder / "figure.png")
     told.print(f"Drawn in {figure}.", soft_wrap=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell, tell_json
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
 from kenyon.experiments.kept import Kept
@@ -23,6 +22,7 @@ from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
 from kenyon.rl.results import GameResult, has_images, load_scores
+from kenyon.words import printable
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
@@ -37,14 +37,14 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
             stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
         if not results:
             raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
-        print(results_markdown(results))
+        tell(results_markdown(results))
         return
     if as_json:
         body = {suite: scores_json(scores) for suite, scores in played.items()}
         for name, methods in results.items():
             device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
             body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
-        print(json.dumps(plain(body), allow_nan=False))
+        tell_json(plain(body))
         return
     console = stdout()
     for title, scores in played.items():
@@ -80,14 +80,14 @@ def load_results(path: Path) -> dict[str, dict[str, Result]]:
 def _made(console: Console, result: Kept[Any, Any]) -> None:
     """With which settings, where, when and by what."""
     settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
-    console.print("Settings: " + ", ".join(f"{k}={v}" for k, v in settings.items()))
+    console.print("Settings: " + printable(", ".join(f"{k}={v}" for k, v in settings.items())))
     for fleet in result.fleets:
-        versions = ", ".join(f"{k} {v}" for k, v in fleet.versions.items())
+        versions = printable(", ".join(f"{k} {v}" for k, v in fleet.versions.items()))
         beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
         exact = ", deterministic" if fleet.deterministic else ""
         console.print(
-            f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {fleet.device} "
-            f"({fleet.precision}{exact}){beside}, {fleet.finished}; {versions}",
+            f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {printable(fleet.device)} "
+            f"({printable(fleet.precision)}{exact}){beside}, {printable(fleet.finished)}; {versions}",
         )
 
     if result.unsealed:

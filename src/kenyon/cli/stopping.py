@@ -15,14 +15,10 @@ from types import FrameType
 
 from rich.console import Console
 
+from kenyon.cli.signals import INTERRUPTED, TERMINATED, Terminated
 from kenyon.train import Interrupted
 
 GRACE = 2.0  # seconds that an epoch may still take after SIGTERM
-INTERRUPTED, TERMINATED = 130, 143  # exit codes: 128 and the signal's number, as shells have it
-
-
-class Terminated(BaseException):
-    """SIGTERM, and what is under way takes too long to wait for. Like KeyboardInterrupt, no error to be handled."""
 
 
 @contextmanager

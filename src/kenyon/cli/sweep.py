@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -13,10 +13,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from kenyon.cli.consoles import stderr, stdout
+from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
 from kenyon.cli.run import draw, named_benchmark, tell_results
+from kenyon.cli.signals import interruptible
 from kenyon.cli.standing import standing, standing_line
 from kenyon.cli.stopping import stoppable
 from kenyon.cli.watched import watched
@@ -122,7 +123,7 @@ def _tell(found: dict[str, dict[str, Any]], space: Space, told: Console, *, as_j
             name: scores_json(results) if name in ARENAS else results_json(results, seconds, _devices(results))
             for name, results in there.items()
         }
-        print(json.dumps(plain({"benchmarks": bodies}), allow_nan=False))
+        tell_json(plain({"benchmarks": bodies}))
     quiet = told if isinstance(space, Folder) else stderr(quiet=True)
     for name, results in there.items():
         figure = space.local / name / "figure.png"
@@ -143,15 +144,19 @@ def _show_status(space: Space, *, as_json: bool) -> None:
     watch, console = Watch(space), stdout()
     status = watch.look()
     if as_json:
-        print(json.dumps(plain(asdict(status)), allow_nan=False))
+        tell_json(plain(asdict(status)))
     elif not console.is_terminal:
         console.print(standing(status))
     else:
-        with contextlib.suppress(KeyboardInterrupt), Live(standing(status), console=console) as live:
-            while not status.over:
-                time.sleep(space.pause)
-                status = watch.look()
-                live.update(standing(status))
+        with interruptible() as heard:
+            try:
+                with Live(standing(status), console=console) as live:
+                    while not status.over:
+                        time.sleep(space.pause)
+                        status = watch.look()
+                        live.update(standing(status))
+            except KeyboardInterrupt:
+                sys.exit(heard.code)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -17,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from kenyon.data.images import FORMATS, UnfitError, open_image
 from kenyon.data.reports import reporter
 from kenyon.data.trees import Reader, Tree, Uses
-from kenyon.errors import DataError
+from kenyon.errors import DataError, KenyonError
 from kenyon.machine import cores
 
 File = tuple[Tree, str]
@@ -28,10 +28,6 @@ Decode = Callable[[Image.Image], Picture]
 
 TOGETHER = 32  # images handed to a thread at once
 AHEAD = 4  # such portions per thread that may wait: what memory has to hold
-
-
-class UnfitError(Exception):
-    """An image that can be read and is not what it should be: what is wrong, to be said behind its name."""
 
 
 def require_size(image: Image.Image, width: int, height: int) -> None:
@@ -116,14 +112,16 @@ def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
     tree, name = file
     content = read()
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with open_image(content) as image:
             return decode(image)
     except UnfitError as problem:
         raise DataError(f"{tree.where(name)} {problem}. {tree.remedy}") from None
+    except (KenyonError, MemoryError):
+        raise
     except Exception as problem:  # a damaged file makes Pillow raise almost anything
         reason: object = "it is incomplete" if isinstance(problem, EOFError) else problem
         if isinstance(problem, UnidentifiedImageError):  # whose own words show where it lies in memory
-            reason = "of no format that is known" if len(content) else "it is empty"
+            reason = f"it is none of {', '.join(FORMATS)}" if len(content) else "it is empty"
         raise DataError(f"{tree.where(name)} is not an image that can be read ({reason}). {tree.remedy}") from None
 
 

@@ -7,6 +7,7 @@ function that reads it: several threads may call such functions at once.
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import struct
 import tarfile
@@ -18,11 +19,19 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol, Self
 
 from kenyon.errors import DataError
 
-LARGEST_MEMBER = 2**30  # no file of these datasets comes near; a damaged archive may claim anything
+# What an archive may hold, whatever it claims. The largest of the public datasets: a file of 155 MB (CIFAR-100),
+# 165,000 files (CORe50); all of them hold images, which archives hardly make smaller.
+LARGEST_MEMBER = 2**28  # bytes of a file
+MOST_MEMBERS = 2**18
+LARGEST_TEXT = 2**26  # bytes of a table of names
+LARGEST_NAME = 2**16  # bytes of a file's name and what else a tar says of it
+UNPACKED, BESIDE = 8, 2**28  # all files together have at most so many times the archive's own bytes, and these
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others that Python knows unpack any amount at once
+CHUNK = 2**20  # bytes that are unpacked at once
 MAPPED_FROM = 2**20  # bytes: larger files are mapped rather than read, which spares a copy of 150 MB
 # What Python's own readers raise on damaged archives beside errors of their own.
 BROKEN = (OSError, EOFError, ValueError, LookupError, OverflowError, struct.error, zlib.error)
@@ -132,16 +141,21 @@ class Zip:
     @cached_property
     def _file(self) -> zipfile.ZipFile:
         try:
-            return zipfile.ZipFile(self.path)
+            return _Archive(self.path)
+        except _TooLargeError as problem:
+            raise DataError(f"{self.path} {problem}. {self.remedy}") from None
         except (*BROKEN, zipfile.BadZipFile, NotImplementedError) as problem:
             raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
 
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
+        found = self._file.infolist()
+        if sum(info.file_size for info in found) > _most_unpacked(self.path):
+            raise DataError(f"{self.path} {_unpacks(self.path)}. {self.remedy}")
         # A damaged archive may have a file without a name, which zipfile itself stumbles over.
-        files = (info for info in self._file.infolist() if info.filename and not info.is_dir())
+        files = (info for info in found if info.filename and not info.is_dir())
         inside = ((_below(self.folder, info.filename), info) for info in files)
-        return {name: info for name, info in inside if name and info.file_size <= LARGEST_MEMBER}
+        return {name: info for name, info in inside if name}
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
         missing = [name for name in names if name not in self._members]
@@ -151,8 +165,12 @@ class Zip:
             yield name, partial(self._read, name)
 
     def _read(self, name: str) -> bytes:
+        info = self._members[name]
+        if info.file_size > LARGEST_MEMBER or info.compress_type not in METHODS:
+            raise DataError(f"{self.where(name)} {_strange(info.file_size)}. {self.remedy}")
         try:
-            return self._file.read(self._members[name])
+            with self._file.open(info) as file:
+                return _read_chunks(file)
         except (*BROKEN, zipfile.BadZipFile, RuntimeError, NotImplementedError) as problem:
             raise DataError(f"{self.where(name)} is damaged ({problem}). {self.remedy}") from None
 
@@ -183,29 +201,113 @@ class Tar:
                 if name not in missing:
                     continue
                 missing.remove(name)
-                file = tar.extractfile(entry) if entry.isreg() and entry.size <= LARGEST_MEMBER else None
+                if entry.isreg() and entry.size > LARGEST_MEMBER:
+                    raise DataError(f"{self.where(name)} {_strange(entry.size)}. {self.remedy}")
+                file = tar.extractfile(entry) if entry.isreg() else None
                 if file is None:
                     raise DataError(f"{self.where(name)} is not a plain file. {self.remedy}")
-                yield name, partial(bytes, file.read())
+                yield name, partial(bytes, _read_chunks(file))
         if missing:
             raise _lacks(self.path, self.folder, missing, self.remedy)
 
     def _entries(self) -> Iterator[tuple[str, tarfile.TarFile, tarfile.TarInfo]]:
         # Stream mode never seeks backwards, which also keeps forged sizes from looping for ever.
-        with gzip.open(self.path) as plain, tarfile.open(fileobj=plain, mode="r|", bufsize=2**20) as tar:
-            for entry in tar:
-                name = _below(self.folder, entry.name)
-                if name:
-                    yield name, tar, entry
-            while plain.read(2**20):
-                pass
+        with gzip.open(self.path) as packed:
+            plain = _Counted(packed, self.path)
+            with tarfile.open(fileobj=plain, mode="r|", bufsize=CHUNK, tarinfo=_Entry) as tar:  # type: ignore[call-overload]
+                for number, entry in enumerate(tar):
+                    if number >= MOST_MEMBERS:
+                        raise _TooLargeError(f"holds more than {MOST_MEMBERS:,} files")
+                    tar.members = []  # which it would keep all of
+                    name = _below(self.folder, entry.name)
+                    if name:
+                        yield name, tar, entry
+                while plain.read(CHUNK):
+                    pass
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
         try:
             yield
+        except _TooLargeError as problem:
+            raise DataError(f"{self.path} {problem}. {self.remedy}") from None
         except (*BROKEN, tarfile.TarError) as problem:
             raise DataError(f"{self.path} is damaged ({problem}). {self.remedy}") from None
+
+
+class _TooLargeError(Exception):
+    """An archive that goes beyond a limit: what of it, to be said behind its name."""
+
+
+class _Archive(zipfile.ZipFile):
+    """A zip whose list of members is bounded: it is refused before objects are made of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._source = _Directory(path.open("rb", buffering=0))
+        try:
+            super().__init__(self._source)
+        except BaseException:
+            self._source.close()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        self._source.close()
+
+
+class _Directory(io.BufferedReader):
+    """A zip's file, which `zipfile` reads the list of members from in one piece."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        most = MOST_MEMBERS * 2**8
+        found = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
+        if len(found) > most or found.count(b"PK\1\2") > MOST_MEMBERS:
+            raise _TooLargeError(f"lists more than {MOST_MEMBERS:,} files")
+        return found
+
+
+class _Counted:
+    """What a compressed file holds, as long as it is not too much."""
+
+    def __init__(self, file: gzip.GzipFile, path: Path) -> None:
+        self.file, self.path, self.left = file, path, _most_unpacked(path)
+
+    def read(self, size: int) -> bytes:
+        found = self.file.read(min(size, CHUNK))
+        self.left -= len(found)
+        if self.left < 0:
+            raise _TooLargeError(_unpacks(self.path))
+        return found
+
+
+class _Entry(tarfile.TarInfo):
+    """A member of a tar, or a record that says more of the next one: those are read whole, and have to be small."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        found = super().frombuf(buf, encoding, errors)
+        if found.size > LARGEST_NAME and not (found.isreg() or found.isdir() or found.isdev() or found.issym()):
+            raise _TooLargeError("has a name that is too long")
+        return found
+
+
+def _read_chunks(file: IO[bytes]) -> bytes:
+    """The rest of a file whose size is known, unpacked piece by piece: no more than that, whatever it holds."""
+    return b"".join(iter(lambda: file.read(CHUNK), b""))
+
+
+def _most_unpacked(path: Path) -> int:
+    return UNPACKED * path.stat().st_size + BESIDE
+
+
+def _unpacks(path: Path) -> str:
+    return f"unpacks to more than {_most_unpacked(path):,} bytes, which no archive of images does"
+
+
+def _strange(size: int) -> str:
+    if size > LARGEST_MEMBER:
+        return f"has {size:,} bytes, and at most {LARGEST_MEMBER:,} are read"
+    return "is compressed in another way than deflate"
 
 
 def open_tree(path: Path, folder: str, remedy: str) -> Tree:
@@ -240,4 +342,9 @@ def read_text(tree: Tree, name: str) -> str:
     invisible mark at its beginning.
     """
     [(_, read)] = tree.contents({name})
-    return bytes(read()).decode("utf-8-sig", "replace")
+    content = read()
+    if len(content) > LARGEST_TEXT:
+        raise DataError(
+            f"{tree.where(name)} has {len(content):,} bytes, too many for a table of names. {tree.remedy}"
+        )
+    return bytes(content).decode("utf-8-sig", "replace")

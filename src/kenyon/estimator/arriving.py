@@ -6,6 +6,7 @@ columns) it checks here too.
 
 from __future__ import annotations
 
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,15 @@ from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from kenyon.errors import DataError
+from kenyon.errors import DataError, KenyonError, shown
 from kenyon.estimator.errors import InputError, InputTypeError, SettingError
 from kenyon.estimator.labels import Labels, as_labels
 from kenyon.estimator.settings import whole
+from kenyon.files import is_folder
 from kenyon.streams.datasets import pairs, stacked
 from kenyon.streams.image_folders import ImageFiles
 from kenyon.streams.pool import check_channels
+from kenyon.train.device import require_memory
 
 
 def arrived(
@@ -33,11 +36,11 @@ def arrived(
     `owner` is told what it will be held to (features and their names) where it is the `first` time, and held to it
     elsewhere; `tokens`: whole numbers are meant as such; `side`: of images that are read from folders.
     """
-    if labels is None and (isinstance(data, tuple) or _is_pair(data)):
-        if len(data) != 2:
-            raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
-        data, labels = data
     try:
+        if labels is None and (isinstance(data, tuple) or _is_pair(data)):
+            if len(data) != 2:
+                raise InputError(f"A tuple of data is (inputs, labels); this one has {len(data)} parts.")
+            data, labels = data
         if isinstance(data, (str, Path, Dataset, DataLoader)):
             if labels is not None:
                 raise InputError("A Dataset, a DataLoader or a folder brings its own labels. Leave y out.")
@@ -52,12 +55,25 @@ def arrived(
     except (TypeError, ValueError) as error:
         kind = InputTypeError if isinstance(error, TypeError) else InputError
         raise kind(_told(str(error), data)) from error
+    except KenyonError:
+        raise
+    except MemoryError as error:
+        raise InputError(
+            f"There is no memory for these data ({_first_line(error)}). Give fewer at a time."
+        ) from error
+    except Exception as error:  # tensors without data, nested ones, and arrays that only seem to be some
+        told = f"These data make no array of numbers: {_first_line(error)}."
+        raise InputError(f"{told} Give arrays or tensors of numbers.") from error
     if found is not None and len(found) != len(inputs):
         raise InputError(
             f"There are {len(inputs)} samples and {len(found)} labels: inconsistent numbers of samples. "
             "Give one label a sample."
         )
     return inputs, found
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _is_pair(data: Any) -> bool:
@@ -102,7 +118,11 @@ def _numeric(kind: Any) -> bool:
 def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Tensor:
     if isinstance(data, Tensor):
         data = data.detach().cpu()
-        data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
+        narrow = data.is_floating_point() and data.dtype not in (torch.float32, torch.float64)
+        data = (data.float() if narrow else data).numpy()
+    shape = getattr(data, "shape", ())
+    if isinstance(shape, tuple):  # a view may be larger than any memory
+        require_memory(torch.device("cpu"), 4 * prod(shape))
     many = getattr(data, "ndim", 2) > 2
     if many:
         array = check_array(data, dtype=None, ensure_2d=False, allow_nd=True, input_name="X")
@@ -134,8 +154,8 @@ def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
 
 def _folder(path: Path, side: int | None) -> tuple[Tensor, Any]:
     """The images of a folder of classes, and their classes."""
-    if not path.is_dir():
-        raise InputError(f"There is no folder {path}. Give one with a folder of images for each class.")
+    if not is_folder(path):
+        raise InputError(f"There is no folder {shown(str(path))}. Give one with a folder of images for each class.")
     if side is None:
         raise InputError(f"How large shall the images of {path} be? Say so: ContinualLearner(..., side=32).")
     images = ImageFiles.of(path)

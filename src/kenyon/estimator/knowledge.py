@@ -58,7 +58,7 @@ class Knowledge:
         return self.classes if task is None else self.labels[self.place(task)]
 
     def place(self, task: str) -> int:
-        if task not in self.names:
+        if not isinstance(task, str) or task not in self.names:
             raise InputError(str(unknown("task", task, self.names)))
         return self.names.index(task)
 

@@ -87,9 +87,14 @@ def same_classes(known: Labels, named: Any = None) -> Labels:
 
 
 def _named(classes: Any) -> Labels:
-    if np.ndim(classes) != 1 or not len(classes):
-        raise InputError(f"classes is a list of the task's labels, not {shown(classes)}.")
-    return np.unique(as_labels(classes))
+    try:
+        if np.ndim(classes) == 1 and len(classes):
+            return np.unique(as_labels(classes))
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError, MemoryError) as error:  # what makes no array of labels
+        raise InputError(f"classes is a list of the task's labels: {error}") from error
+    raise InputError(f"classes is a list of the task's labels, not {shown(classes)}.")
 
 
 def counted(labels: Labels, classes: Labels, what: str) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
 from kenyon.clock import since
-from kenyon.errors import ResultsError
+from kenyon.errors import ResultsError, shown
 from kenyon.estimator.arriving import arrived
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
 from kenyon.estimator.exporting import Export, export_learner
@@ -31,7 +31,7 @@ from kenyon.estimator.labels import Labels, classes_of, counted, same_classes
 from kenyon.estimator.lesson import Lesson, check_known, held_out, learn
 from kenyon.estimator.plan import Backbone, built, make_plan
 from kenyon.estimator.saving import as_damage, read_learner, save_learner
-from kenyon.estimator.settings import takes_tokens, whole
+from kenyon.estimator.settings import flag, one_of, takes_tokens, whole
 from kenyon.estimator.telling import summary, telling
 from kenyon.files import as_path
 from kenyon.metrics import Array
@@ -180,7 +180,11 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The share of samples that `predict` has right, with the task named or without it."""
         known = self._known()
         inputs, labels = self._tested(X, y, known.classes_of(task))
-        return float(accuracy_score(labels, known.likeliest(inputs, task), sample_weight=sample_weight))
+        found = known.likeliest(inputs, task)
+        try:
+            return float(accuracy_score(labels, found, sample_weight=sample_weight))
+        except Exception as error:  # labels and answers are arrays of Kenyon's own
+            raise InputError(f"sample_weight is a number for each sample, or None: {error}") from error
 
     def readings(self, X: Any, y: Any = None, *, task: str) -> Readings:
         """Both readings of samples of one task: with the task named, and with the task inferred."""
@@ -208,8 +212,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         NaN for tasks not met yet, and for those that came without test samples.
         """
         known = self._known()
-        if reading not in ("named", "inferred"):
-            raise SettingError(f"reading must be named or inferred, not '{reading}'.")
+        one_of("reading", reading, ("named", "inferred"))
         matrix = (known.matrix if reading == "named" else known.inferred).copy()
         if np.isnan(matrix).all():
             warnings.warn(
@@ -285,7 +288,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _before(self, task: str | None) -> Knowledge | None:
         """What the next task goes on from; None where it is the first."""
         if task is not None and (not isinstance(task, str) or not task):
-            raise InputTypeError(f"task is a name, such as task='cats', not {task!r}.")
+            raise InputTypeError(f"task is a name, such as task='cats', not {shown(task)}.")
         if task == ONLY:
             raise InputError(f"'{ONLY}' stands for a task without a name. Choose another.")
         if not self.__sklearn_is_fitted__():
@@ -314,7 +317,7 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels = same_classes(before.classes, classes)
         else:
             labels = classes_of(found, classes, known=before.classes if before else None)
-        form = before.form if before else Form.of(inputs, standardise=self.standardise)
+        form = before.form if before else Form.of(inputs, standardise=flag("standardise", self.standardise))
         train = form.check(inputs), counted(found, labels, "Training")
         held = self._part(validation, labels, form, "Validation")
         tests = self._part(test, labels, form, "Test")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kenyon.errors import shown
 from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_errors
 from kenyon.estimator.growing import Met, go_on, past
 from kenyon.estimator.knowledge import Knowledge
@@ -95,7 +96,7 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
     Nothing is held out where every class has but one sample.
     """
     if not isinstance(share, (int, float, Real)) or not 0 <= share < 1:
-        raise SettingError(f"validation is a share of at least 0 and below 1, not {share!r}.")
+        raise SettingError(f"validation is a share of at least 0 and below 1, not {shown(share)}.")
     order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
     spare = np.ones(len(labels), dtype=bool)
     spare[np.unique(labels[order].numpy(), return_index=True)[1]] = False  # the first of every class

@@ -6,24 +6,28 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from math import prod
 from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from kenyon.errors import shown
 from kenyon.estimator.errors import SettingError, as_setting_errors
 from kenyon.estimator.form import Form
 from kenyon.estimator.settings import (
     build_method,
     build_training,
     default_backbone,
+    flag,
     learners_of,
+    one_of,
     single_precision,
     whole,
 )
 from kenyon.methods import Method
-from kenyon.nets import Net
+from kenyon.nets import Diversity, Net, Start
 from kenyon.nets.fresh import seeded
 from kenyon.nets.parts import take_apart
 from kenyon.streams.task import Heads, Stream
@@ -85,7 +89,7 @@ class Plan:
                     "learned. Give the backbone with the same ones, or begin with a new learner."
                 )
             raise SettingError(
-                f"{name} was {was!r} when the tasks before were learned; now it is {self.fixed[name]!r}. "
+                f"{name} was {was!r} when the tasks before were learned; now it is {shown(self.fixed[name])}. "
                 "Set it back with set_params, or begin with a new learner."
             )
 
@@ -97,13 +101,26 @@ def built(backbone: Backbone, features: int) -> nn.Module:
         return backbone
     if backbone is None:
         backbone = partial(default_backbone, features)
-    module = seeded(backbone, 0) if callable(backbone) else None  # PyTorch's own generator shall not notice
+    module = None
+    if callable(backbone) and _takes_nothing(backbone):
+        module = seeded(backbone, 0)  # PyTorch's own generator shall not notice
     if not isinstance(module, nn.Module):
         raise SettingError(
             "backbone must be a torch.nn.Module, or a function without arguments that builds one, not "
             f"{type(backbone if module is None else module).__name__}."
         )
     return module
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a function can be called without arguments, as far as it tells."""
+    try:
+        signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:
+        pass  # it does not tell
+    return True
 
 
 def frozen_parts(backbone: nn.Module) -> int:
@@ -119,10 +136,16 @@ def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> 
     """From the parameters of the estimator; `validated`: see `build_training`."""
     values, given = dict(parameters), parameters["backbone"]
     backbone = built(given, prod(form.shape))
-    if values["precision"] not in PRECISIONS:
-        raise SettingError(f"precision must be one of {', '.join(PRECISIONS)}, not {values['precision']!r}.")
-    if values["heads"] not in get_args(Heads):
-        raise SettingError(f"heads must be {' or '.join(get_args(Heads))}, not {values['heads']!r}.")
+    words = {
+        "precision": PRECISIONS,
+        "heads": get_args(Heads),
+        "diversity": get_args(Diversity),
+        "start": get_args(Start),
+    }
+    for name, known in words.items():
+        values[name] = one_of(name, values[name], known)
+    for name in ("standardise", "gate"):
+        values[name] = flag(name, values[name])
     values["seed"] = whole("seed", values["seed"], 0)
     with as_setting_errors():
         strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -29,7 +30,9 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
         )
     spec = find_method(name)
     _check_growing(name, spec.schedule)  # before it asks for values
-    given = {n: value for n, value in strengths.items() if value is not None}
+    given = {
+        n: number(n, value, "a finite number, 0 or larger") for n, value in strengths.items() if value is not None
+    }
     if options is not None and not isinstance(options, Mapping):
         raise SettingError(f"options must be a dictionary of settings by name, not {shown(options)}.")
     twice = sorted(set(given) & set(options or {}))
@@ -60,8 +63,35 @@ def _check_growing(name: str, schedule: str) -> None:
 def whole(name: str, value: Any, least: int) -> int:
     """A whole number, Python's or NumPy's."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise SettingError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        raise SettingError(f"{name} must be a whole number of at least {least}, not {shown(value)}.")
     return int(value)
+
+
+def number(name: str, value: Any, kind: str = "a number") -> Any:
+    """A number, Python's, NumPy's, or alone in an array or a tensor."""
+    try:
+        found = value.item() if isinstance(value, (np.ndarray, torch.Tensor)) else value
+    except (RuntimeError, ValueError):  # of several, or without data
+        found = None
+    if isinstance(found, (bool, np.bool_)) or not isinstance(found, Real):
+        raise SettingError(f"{name} must be {kind}, not {shown(value)}.")
+    return found
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, also as 1 or 0."""
+    if not isinstance(value, (bool, np.bool_, Integral)) or value not in (0, 1):
+        raise SettingError(f"{name} must be True or False, not {shown(value)}.")
+    return bool(value)
+
+
+def one_of(name: str, value: Any, words: Iterable[str]) -> str:
+    """One of some words."""
+    words = list(words)
+    if not isinstance(value, str) or value not in words:
+        known = " or ".join(words) if len(words) < 3 else f"one of {', '.join(words)}"
+        raise SettingError(f"{name} must be {known}, not {shown(value)}.")
+    return str(value)
 
 
 def learners_of(name: str, made: Method, learners: int | None) -> int:
@@ -72,7 +102,7 @@ def learners_of(name: str, made: Method, learners: int | None) -> int:
     if learners > 1 and not made.multi:
         several = sorted(n for n in METHODS if find_method(n).multi and find_method(n).schedule == "sequential")
         raise SettingError(
-            f"{name} has one learner, not {learners}. Leave learners out, or choose {', '.join(several)}."
+            f"{name} has one learner, not {shown(learners)}. Leave learners out, or choose {', '.join(several)}."
         )
     return learners
 
@@ -81,7 +111,7 @@ def build_training(epochs: int, batch: int, rate: float, validation: float | Non
     """`validation`: the share that is held out to tell the best weights, and when the rate should fall; any where
     such samples are given. None: there are none, the rate stays and the last weights are kept.
     """
-    epochs, batch = whole("epochs", epochs, 1), whole("batch", batch, 1)
+    epochs, batch, rate = whole("epochs", epochs, 1), whole("batch", batch, 1), number("rate", rate)
     if validation is None:
         return Training(epochs=epochs, batch=batch, rate=rate, validation=0.0, schedule="step", drop=1.0)
     return Training(epochs=epochs, batch=batch, rate=rate, validation=validation or 0.1)

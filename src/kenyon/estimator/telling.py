@@ -11,6 +11,7 @@ import numpy as np
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.train import Trainer
 from kenyon.train.loop import Watcher
+from kenyon.words import printable
 
 
 @contextmanager
@@ -20,11 +21,12 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
-        bar = bars.add_task(f"[bold]{name}", total=None)
+    columns = TextColumn("{task.description}", style="bold", markup=False), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(printable(name), total=None)
 
         def watch(trainer: Trainer) -> bool:
             at, stages, epochs = trainer.position, len(trainer.method.stages), trainer.training.epochs
@@ -38,7 +40,7 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
 def summary(known: Knowledge, seconds: float) -> str:
     """The task learned last, and what the tests say of all so far."""
     task, labels = known.stream.tasks[-1], known.labels[-1]
-    line = f"{task.name}: {len(labels)} classes, {seconds:.1f} s"
+    line = f"{printable(task.name)}: {len(labels)} classes, {seconds:.1f} s"
     tested = ~np.isnan(known.matrix[-1])
     if tested.any():
         named, inferred = (float(np.mean(row[-1][tested])) for row in (known.matrix, known.inferred))

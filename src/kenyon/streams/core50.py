@@ -20,6 +20,7 @@ from kenyon.data.cache import cached
 from kenyon.data.datasets import CORE50
 from kenyon.data.decode import File, Picture, fingerprint, require_size, write_equal
 from kenyon.data.folders import data_folders
+from kenyon.data.images import as_bytes
 from kenyon.errors import DataError
 from kenyon.streams.catalog import register
 from kenyon.streams.source import ShuffledClasses, Source
@@ -89,4 +90,4 @@ def _is_frame(name: str) -> bool:
 
 def _decode(image: Image.Image) -> Picture:
     require_size(image, FULL, FULL)
-    return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+    return np.asarray(as_bytes(image, "RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))

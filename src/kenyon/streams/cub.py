@@ -16,6 +16,7 @@ from kenyon.data.cache import cached
 from kenyon.data.datasets import CUB_200
 from kenyon.data.decode import File, Picture, fingerprint, write_ragged
 from kenyon.data.folders import data_folders
+from kenyon.data.images import as_bytes
 from kenyon.errors import DataError
 from kenyon.streams.catalog import register
 from kenyon.streams.pool import Ragged
@@ -86,7 +87,7 @@ def _without(found: Iterable[str]) -> str:
 
 def _decode(image: Image.Image) -> Picture:
     """The shorter side scaled to SHORTER pixels, the longer one in proportion and rounded down."""
-    image = image.convert("RGB")  # some are grey
+    image = as_bytes(image, "RGB")  # some are grey
     shorter = min(image.size)
     width, height = (SHORTER if side == shorter else SHORTER * side // shorter for side in image.size)
     return np.asarray(image.resize((width, height), Image.Resampling.BILINEAR))

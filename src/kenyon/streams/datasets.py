@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from kenyon.data.images import UnfitError, as_bytes
 from kenyon.errors import ConfigError, DataError
 from kenyon.streams.arrays import as_pool, from_arrays, moments
 from kenyon.streams.cuts import Cut, Domains, Times
@@ -166,7 +167,12 @@ def stacked(samples: Sequence[Any], name: str) -> Tensor:
     """(N, ...). Pictures of Pillow become bytes with the channel first."""
     if not samples:
         raise DataError(f"{name} has no samples.")
-    each = [_array(sample) for sample in samples]
+    each = []
+    for number, sample in enumerate(samples):
+        try:
+            each.append(_array(sample))
+        except UnfitError as problem:
+            raise DataError(f"{name}: sample {number} {problem}.") from None
     strange = next((i for i, one in enumerate(each) if one.shape != each[0].shape), None)
     if strange is not None:
         raise DataError(
@@ -179,8 +185,9 @@ def stacked(samples: Sequence[Any], name: str) -> Tensor:
 def _array(sample: Any) -> Any:
     if isinstance(sample, Tensor):
         return sample.detach().cpu().numpy()
-    found = np.asarray(sample)
-    if hasattr(sample, "getbands"):  # a picture
+    picture = hasattr(sample, "getbands")
+    found = np.asarray(as_bytes(sample) if picture else sample)
+    if picture:
         return found[None] if found.ndim == 2 else np.moveaxis(found, -1, 0)
     return found
 

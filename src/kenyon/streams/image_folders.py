@@ -13,7 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from kenyon.data.cache import cached
-from kenyon.data.decode import File, Picture, UnfitError, fingerprint, write_equal
+from kenyon.data.decode import File, Picture, fingerprint, write_equal
+from kenyon.data.images import as_bytes
 from kenyon.data.trees import Folder
 from kenyon.errors import DataError, expected
 from kenyon.files import as_path
@@ -104,7 +105,7 @@ class ImageFiles:
     def scaled(self, side: int, grey: bool = False) -> Tensor:
         """(N, C, side, side) uint8, decoded once."""
         tree, names = self.tree, list(self.names)
-        identity = {"what": "folder", "making": [2, side, grey], "path": str(tree.path.resolve())}
+        identity = {"what": "folder", "making": [3, side, grey], "path": str(tree.path.resolve())}
         found = cached(
             "folder",
             identity | {"files": fingerprint([tree], _is_image)},
@@ -117,17 +118,9 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def _of_bytes(image: Image.Image) -> Image.Image:
-    """Greys of 16 bits by their upper eight. Pillow would show all but the darkest as white."""
-    if image.mode == "F":
-        raise UnfitError("has fractions as pixels, of which nobody knows which is white. Save it with 8 or 16 bits")
-    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PNG")
-    return Image.fromarray((np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)) if deep else image
-
-
 def _write(file: IO[bytes], tree: Folder, names: list[str], side: int, grey: bool) -> dict[str, Any]:
     def decode(image: Image.Image) -> Picture:
-        scaled = _of_bytes(image).convert("L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
+        scaled = as_bytes(image, "L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
         return np.asarray(scaled).reshape(side, side, -1)
 
     files: list[File] = [(tree, name) for name in names]

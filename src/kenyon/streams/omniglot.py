@@ -22,6 +22,7 @@ from kenyon.data.cache import cached
 from kenyon.data.datasets import OMNIGLOT
 from kenyon.data.decode import File, Picture, fingerprint, pictures, require_room, require_size
 from kenyon.data.folders import data_folders
+from kenyon.data.images import as_bytes
 from kenyon.data.reports import reporter
 from kenyon.errors import DataError
 from kenyon.streams.catalog import register
@@ -124,7 +125,7 @@ def _is_drawing(name: str) -> bool:
 def decoded(image: Image.Image) -> Picture:
     """Paper from 0 to 255: the share of each fine pixel that no ink covers."""
     require_size(image, SHEET, SHEET)
-    return np.array(image.convert("L").resize((FINE, FINE), Image.Resampling.BOX))
+    return np.array(as_bytes(image, "L").resize((FINE, FINE), Image.Resampling.BOX))
 
 
 def listed(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:

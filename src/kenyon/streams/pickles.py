@@ -19,6 +19,8 @@ import numpy as np
 from kenyon.errors import DataError
 
 REMEDY = "Download it again with `kenyon data get NAME`, or point --data at another copy."
+# What a file may make of its bytes; CIFAR-100 takes about 200,000 instructions and 500 containers.
+MOST_STEPS, MOST_CONTAINERS = 2**22, 2**16
 UINT16, INT32, UINT32, UINT64, DOUBLE = map(struct.Struct, ("<H", "<i", "<I", "<Q", ">d"))
 NUMBERS = frozenset(kind + size for kind in "iuf" for size in "1248") - {"f1"} | {"b1"}
 
@@ -71,11 +73,14 @@ class _Machine:
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
+        self.encoded, self.containers = 0, 0  # bytes made of texts, and containers begun
 
     def run(self) -> object:
         steps = {code: method.__get__(self) for code, method in STEPS.items()}
         raw, end = self.raw, len(self.raw)
-        while self.at < end:
+        for _ in range(MOST_STEPS):
+            if self.at >= end:
+                raise EOFError
             code = raw[self.at]
             self.at += 1
             if code == STOP:
@@ -83,8 +88,11 @@ class _Machine:
             step = steps.get(code)
             if step is None:
                 raise _RefusedError(f"it holds the instruction {bytes([code])!r}, which plain data never needs")
+            self.containers += code in CONTAINERS
+            if self.containers > MOST_CONTAINERS:
+                raise _RefusedError(f"it has more than {MOST_CONTAINERS:,} lists, tuples and dictionaries")
             step()
-        raise EOFError
+        raise _RefusedError(f"it has more than {MOST_STEPS:,} instructions")
 
     # Reading the instructions' arguments
 
@@ -214,6 +222,9 @@ class _Machine:
         match function, arguments:
             # First, because Python 3 writes every bytes of a protocol 2 file this way.
             case _Name.ENCODE, (str() as text, "latin1"):
+                self.encoded += len(text)
+                if self.encoded > len(self.raw):  # every text once, and not one of them over and over
+                    raise _RefusedError("it makes more bytes than it has")
                 made: object = text.encode("latin1")
             case _Name.RECONSTRUCT, (_Name.NDARRAY, (0,), b"b"):
                 made = np.empty(0, np.int8)
@@ -257,6 +268,7 @@ def _pushes(make: Callable[[_Machine], object]) -> Callable[[_Machine], None]:
 
 
 STOP = ord(".")
+CONTAINERS = frozenset(b"(]}\x85\x86\x87")
 STEPS: dict[int, Callable[[_Machine], None]] = {
     0x80: _Machine.proto,
     0x95: _Machine.frame,

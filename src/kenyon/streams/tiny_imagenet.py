@@ -15,6 +15,7 @@ from kenyon.data.cache import cached
 from kenyon.data.datasets import TINY_IMAGENET
 from kenyon.data.decode import File, Picture, fingerprint, write_equal
 from kenyon.data.folders import data_folders
+from kenyon.data.images import as_bytes
 from kenyon.data.trees import Tree, read_text
 from kenyon.errors import DataError
 from kenyon.streams.catalog import register
@@ -134,4 +135,4 @@ def _is_image(name: str) -> bool:
 
 
 def _decode(image: Image.Image) -> Picture:
-    return np.asarray(image.convert("RGB"))  # some are grey
+    return np.asarray(as_bytes(image, "RGB"))  # some are grey

@@ -17,7 +17,7 @@ import shutil
 from pathlib import Path
 from typing import Protocol
 
-from kenyon.errors import ResultsError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.store import check_writable
 from kenyon.files import remove_unfinished, temporary_path, write_atomically
 
@@ -140,6 +140,8 @@ class Folder:
 
 def open_space(address: Path | str) -> Space:
     """A folder's path, or an address with `://`."""
+    if not str(address):
+        raise ConfigError("--out is empty. Give a folder or an address; the present folder is '.'.")
     if "://" in str(address):
         from kenyon.sweep.address import Address
 

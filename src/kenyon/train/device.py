@@ -29,14 +29,14 @@ FIRST = -1  # priority of a stream; others have 0
 
 def choose_device(name: str = "auto") -> torch.device:
     """auto, cpu or cuda as a device; an error where it is not there."""
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         raise ConfigError(f"There is no device {shown(name)}. Use auto, cpu or cuda.") from None
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"Device '{name}' is not supported. Use auto, cpu or cuda.")
+        raise ConfigError(f"Device {shown(str(name))} is not supported. Use auto, cpu or cuda.")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             "PyTorch sees no CUDA device here. Choose the device cpu, or install a CUDA build of PyTorch."

@@ -55,7 +55,9 @@ class Engine:
         self.net, self.device = net, net.device
         rows = len(streams)
         # The weights, their gradient, what an optimiser, a schedule and an importance keep of them; a batch's places.
-        require_memory(net.device, rows * (STATES * 4 * net.layout.size + training.batch * PLACES))
+        # No batch is larger than all the data, of which every run of a fleet has as much.
+        self.batch = min(training.batch, max(len(stream.pool) for stream in streams))
+        require_memory(net.device, rows * (STATES * 4 * net.layout.size + self.batch * PLACES))
         execute = net.execute
         if net.together and not net.small and not streams[0].in_place:
             raise ConfigError(
@@ -70,7 +72,7 @@ class Engine:
         R, joint = len(streams), len(net.heads_of(phases[0])) > 1
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
-        self.batch, self.most = training.batch, train
+        self.most = train
         # Where a batch is normalised by itself, what fills it up has to be samples too.
         wrap = bool(net.statistics)
         if wrap and replay is not None:
@@ -78,10 +80,10 @@ class Engine:
                 "Replay shows samples of several tasks in one batch, and nn.BatchNorm would mix their statistics. "
                 "Use nn.GroupNorm or nn.LayerNorm, or a method without replay."
             )
-        self.loader = Loader(self.fleet, training.batch, train, joint=joint, wrap=wrap)
+        self.loader = Loader(self.fleet, self.batch, train, joint=joint, wrap=wrap)
         self.memory = None if replay is None else Memory(self.fleet, replay)
         # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
-        self.validation = Loader(self.fleet, training.batch, held_out, joint=joint)
+        self.validation = Loader(self.fleet, self.batch, held_out, joint=joint)
         self.measuring = Measuring(self, measured, joint=joint, wrap=wrap)
 
         def zeros(*shape: int) -> Tensor:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from math import isfinite
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
-from kenyon.errors import ConfigError, expected
+from kenyon.errors import ConfigError, expected, shown
 
 OptimiserName = Literal["adam", "sgd"]
 ScheduleName = Literal["plateau", "step"]
+LARGEST = 3.4e38  # of numbers in single precision
+MOST_EPOCHS = 2**31 - 1
 
 _KINDS: dict[str, tuple[type, str]] = {
     "int": (Integral, "a whole number"),
@@ -62,11 +63,17 @@ class Training:
         whole = (("epochs", 1), ("batch", 1), ("patience", 1), ("drop_epoch", 1), ("penalties_from", 1))
         for name, least in whole:
             if getattr(self, name) < least:
-                raise ConfigError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+                raise ConfigError(f"{name} must be at least {least}, not {shown(getattr(self, name))}.")
+        if self.epochs > MOST_EPOCHS:
+            raise ConfigError(f"epochs must be at most {MOST_EPOCHS:,}, not {shown(self.epochs)}.")
         for name in ("rate", "drop"):
             value = getattr(self, name)
-            if not isfinite(value) or value <= 0:
-                raise ConfigError(f"{name} must be a finite number above 0, not {value}.")
+            if not 0 < value <= LARGEST:  # nor NaN
+                raise ConfigError(
+                    f"{name} must be a finite number above 0 (below {LARGEST:.1g}), not {shown(value)}."
+                )
+            if isinstance(value, int) and value >= 2**63:
+                object.__setattr__(self, name, float(value))  # PyTorch knows no whole numbers beyond
         for name, words in (("optimiser", OptimiserName), ("schedule", ScheduleName)):
             if getattr(self, name) not in get_args(words):
                 raise ConfigError(f"{name} must be {' or '.join(get_args(words))}, not '{getattr(self, name)}'.")

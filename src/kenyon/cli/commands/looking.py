@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kenyon.cli.options import DataDir, Device, Json, Results
+from kenyon.cli.options import DataDir, Device, Json, Results, path
 
 
 def list_(
@@ -66,7 +66,9 @@ def analyse(
     data: DataDir = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Write into this folder instead, where the results' own cannot be written to."),
+        typer.Option(
+            "--out", parser=path, help="Write into this folder instead, where the results' own cannot be written to."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -92,7 +94,7 @@ def analyse(
 
 def report(
     path: Results = Path("results"),
-    out: Annotated[Path, typer.Option("--out", help="The file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", parser=path, help="The file to write.")] = Path("report.html"),
     apart: Annotated[
         bool, typer.Option("--apart", help="Label results of one method under different settings by what differs.")
     ] = False,
@@ -127,7 +129,7 @@ def verify(
 
 
 def watch(
-    result: Annotated[Path, typer.Argument(help="The folder of a method's scores, OUT/SUITE/METHOD.")],
+    result: Annotated[Path, typer.Argument(parser=path, help="The folder of a method's scores, OUT/SUITE/METHOD.")],
     game: Annotated[
         str | None,
         typer.Option("--game", help="Which game; otherwise the last that was learned."),
@@ -135,7 +137,7 @@ def watch(
     seed: Annotated[int, typer.Option("--seed", help="Of the run that plays.")] = 0,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The GIF to write; otherwise GAME-SEED.gif beside the scores."),
+        typer.Option("--out", parser=path, help="The GIF to write; otherwise GAME-SEED.gif beside the scores."),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", help="How much of the episode to show.")] = 60.0,
 ) -> None:

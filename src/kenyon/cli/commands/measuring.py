@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kenyon.cli.options import DataDir, Device, Json
+from kenyon.cli.options import DataDir, Device, Json, path
 
 
 def reproduce_(
@@ -23,7 +23,9 @@ def reproduce_(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="At most so many runs of each variant, fewer than published.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Results folder: runs that it has are used.")] = Path("results"),
+    out: Annotated[
+        Path, typer.Option("--out", parser=path, help="Results folder: runs that it has are used.")
+    ] = Path("results"),
     data: DataDir = None,
     device: Device = "auto",
     train: Annotated[
@@ -56,9 +58,9 @@ def reproduce_(
 
 def bench(
     device: Device = "auto",
-    out: Annotated[Path, typer.Option("--out", help="Folder for bench.json and its figure, or a file.json.")] = Path(
-        "results/bench"
-    ),
+    out: Annotated[
+        Path, typer.Option("--out", parser=path, help="Folder for bench.json and its figure, or a file.json.")
+    ] = Path("results/bench"),
     quick: Annotated[bool, typer.Option("--quick", help="A few seconds, to see that it works.")] = False,
     json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kenyon.cli.options import DataDir, Deterministic, Device, Fleet, Fwt, Json, KeepEveryTask, Out, Tasks
+from kenyon.cli.options import DataDir, Deterministic, Device, Fleet, Fwt, Json, KeepEveryTask, Out, Tasks, path
 
 
 def run(
@@ -37,6 +37,7 @@ def run(
         Path | None,
         typer.Option(
             "--config",
+            parser=path,
             help="A TOML file with benchmark, method, seeds and settings, such as the best.toml of `kenyon search`. "
             "Options beside it win.",
         ),
@@ -197,6 +198,7 @@ def sweep(
     experiment: Annotated[
         Path | None,
         typer.Argument(
+            parser=path,
             help="A TOML file with benchmark, method, seeds and settings, as for `kenyon run --config`, and games "
             "where a benchmark is a suite of them. Benchmarks and methods may be lists; lists of values make a grid.",
         ),
