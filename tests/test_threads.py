@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
-from kenyon.threads import cpu_threads, side_by_side
+from kenyon.threads import Shared, cpu_threads, side_by_side
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])
@@ -107,3 +107,29 @@ def test_an_interrupt_reaches_the_caller() -> None:
     with pytest.raises(KeyboardInterrupt):
         side_by_side(interrupted, range(4))
     assert side_by_side(interrupted, [2, 3]) == [2, 3]
+
+
+def test_a_setting_of_the_process_lasts_until_the_last_thread_leaves() -> None:
+    setting = ["before"]
+
+    def set_it() -> Callable[[], object]:
+        was, setting[0] = setting[0], "set"
+        return lambda: setting.__setitem__(0, was)
+
+    shared, entered, leave = Shared(set_it), threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with shared:
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=stay)
+    with shared:
+        thread.start()
+        entered.wait()
+    assert setting == ["set"]  # the first has left
+    with shared:
+        leave.set()
+        thread.join()
+        assert setting == ["set"]
+    assert setting == ["before"]

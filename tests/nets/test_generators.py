@@ -382,6 +382,13 @@ def test_gradients_of_dropout_on_any_device(device: str) -> None:
 # ---------------------------------------------------------------------- in a network
 
 
+def disturb() -> None:
+    """Another thread draws, just now."""
+    thread = threading.Thread(target=torch.rand, args=(3,))
+    thread.start()
+    thread.join()
+
+
 class Dropping(nn.Module):
     def __init__(self, again: bool = False) -> None:
         super().__init__()
@@ -389,6 +396,7 @@ class Dropping(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         def last(y: Tensor) -> Tensor:
+            disturb()
             return F.dropout(y.tanh(), 0.3, self.training)
 
         y = self.layer(x)
@@ -407,9 +415,7 @@ def step_of(net: Net) -> Tensor:
 def test_parts_that_are_computed_again_drop_the_same() -> None:
     """torch.utils.checkpoint draws again in the backward pass, from the state that it has kept."""
     expected = step_of(Net(Dropping(), (6,), (3, 2)))
-    with noise():
-        for _ in range(5):
-            assert torch.equal(step_of(Net(Dropping(again=True), (6,), (3, 2))), expected)
+    assert torch.equal(step_of(Net(Dropping(again=True), (6,), (3, 2))), expected)
 
 
 def test_every_thread_computes_with_a_module_of_its_own() -> None:

@@ -75,8 +75,8 @@ def test_cores_and_runs_beside_it_change_no_bit_of_a_run(name: str) -> None:
         assert_same(lonely, 0, alone[0])
 
 
-def test_networks_with_a_generator_of_their_own_take_turns() -> None:
-    """Dropout2d draws from PyTorch's one generator, which several threads would share."""
+def test_networks_that_pytorch_computes_draw_the_same_alone_and_together() -> None:
+    """Dropout2d is not among the layers that are known here."""
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Dropout2d(0.5), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8))
     streams = [hand_stream([40, 30], seed=seed) for seed in range(2)]
     with cpu_threads(2):
