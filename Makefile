@@ -23,8 +23,8 @@ gpu-test:
 docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-# Minutes: 50 kills in a row, 100,000 hostile inputs, and the emulations that take long. What it did is in
-# benchmarks/torture.json.
+# Up to an hour: 50 kills in a row, 100,000 hostile inputs, faults at thousands of file-system calls, and the emulations
+# that take long. What it did is in benchmarks/torture.json and benchmarks/soundness.json.
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture
 
