@@ -21,7 +21,7 @@ from kenyon.experiments.grid import AnyCell, AnyPoint, C, CellOf
 from kenyon.experiments.labels import point_name
 from kenyon.experiments.store import PointFolder, method_folder, settled
 from kenyon.files import set_aside
-from kenyon.train.state import Position, StateError, read_head
+from kenyon.train.state import Position, StateError, check_state, read_head
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def read_state(path: Path) -> State | None:
         identity, position = json.loads(head["identity"]), Position.from_json(head["position"])
         shares = identity.get("points", [identity])
         if not all({"config", "seeds"} <= set(share) for share in shares):
+            check_state(path, head)  # or it has changed, and was of one
             return None
         state = State(
             path,
@@ -155,6 +156,11 @@ def remove_finished(out: Path, points: Sequence[AnyPoint]) -> list[Path]:
     removed = []
     for state in find_states(out, points):
         if all(_finished(out, points[0], share) for share in state.shares):
+            try:
+                check_state(state.path, read_head(state.path))  # that it says whose it is, and not what it has become
+            except StateError as problem:
+                put_aside(problem)
+                continue
             state.path.unlink(missing_ok=True)
             removed.append(state.path)
     return removed
