@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kenyon.errors import KenyonError
     from kenyon.estimator import ContinualLearner
     from kenyon.experiments import Found, Result, run, search
+    from kenyon.integrity import verify
     from kenyon.methods import Method
     from kenyon.nets import Net
     from kenyon.report import report
@@ -46,6 +47,7 @@ __all__ = [
     "report",
     "run",
     "search",
+    "verify",
 ]
 
 _HOMES = {
@@ -63,6 +65,7 @@ _HOMES = {
     "report": "kenyon.report",
     "run": "kenyon.experiments",
     "search": "kenyon.experiments",
+    "verify": "kenyon.integrity",
 }
 
 
