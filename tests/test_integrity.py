@@ -15,6 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
 from kenyon.analysis import analyse, find_analysis
 from kenyon.checksums import ChangedError, check_json, has_checksum, json_checksum, with_checksum
@@ -23,6 +25,7 @@ from kenyon.estimator.saving import as_damage, read_learner
 from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import Result
+from kenyon.experiments.states import read_state
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.weights import read_weights
 from kenyon.integrity import Verified, accept, verify
@@ -30,7 +33,7 @@ from kenyon.report.page.analyses import read_analysis
 from kenyon.rl.results import GameResult
 from kenyon.streams import Source, find_source
 from kenyon.train import Interrupted
-from kenyon.train.state import load_state, read_head
+from kenyon.train.state import load_state
 from tests.changes import changed_bytes
 from tests.estimator.small import taught
 from tests.experiments.small import digits, numbers, stop_after
@@ -43,15 +46,16 @@ SAMPLE = 500  # changed bytes of every file whose bytes are too many
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One file of every kind: results with weights and an analysis, scores, a state and a learner."""
-    out = tmp_path_factory.mktemp("made")
+    return one_of_every_kind(tmp_path_factory.mktemp("made"))
+
+
+def one_of_every_kind(out: Path) -> Path:
+    """A result with weights and an analysis, scores, a state and a learner."""
     digits(out, seeds=2)
     folder = out / "digits/ewc"
     pertask = find_analysis("pertask")
-    result = Result.load(folder / "result.json")
-    analyse(pertask, pertask.settings, folder, result, no_source, torch.device("cpu"))
-    scores = GameResult.load(SCORES)
-    scores.restricted([0]).save(out / "atari/ewc/scores.json")
+    analyse(pertask, pertask.settings, folder, Result.load(folder / "result.json"), no_source, torch.device("cpu"))
+    GameResult.load(SCORES).restricted([0]).save(out / "atari/ewc/scores.json")
     with pytest.raises(Interrupted):
         digits(out, ["mas"], seeds=1, epochs=2, stop=stop_after(1))
     taught(1).save(out / "learner.safetensors")
@@ -79,17 +83,15 @@ def the_learner(path: Path) -> Any:
 
 
 def a_state(path: Path) -> Any:
-    head = read_head(path)
-    tensors: dict[str, torch.Tensor] = {}
-    from safetensors import SafetensorError, safe_open
-
+    """As training goes on from it: what it says of itself, then its tensors."""
+    state = read_state(path)
+    assert state is not None
     try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: torch.empty_like(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        tensors = load_file(path)
     except SafetensorError as error:
         raise ResultsError(f"{path}: {error}") from error
-    at = load_state(path, tensors, head["identity"])
-    return asdict(at), [(name, tensor.numpy().tobytes()) for name, tensor in sorted(tensors.items())]
+    at = load_state(path, tensors, state.identity)
+    return state, asdict(at), [(name, tensor.numpy().tobytes()) for name, tensor in sorted(tensors.items())]
 
 
 def weights_reader(folder: Path) -> Callable[[Path], Any]:
@@ -279,6 +281,16 @@ def test_a_state_whose_checksum_is_gone(out: Path) -> None:
     with pytest.raises(ResultsError, match="it has no checksum"):
         a_state(path)
     assert {one.path: one.state for one in verify(out)}[path] == "changed"
+
+
+def test_a_state_that_names_other_runs_since_it_was_damaged_is_set_aside(out: Path) -> None:
+    """Not removed as finished, though all the runs that it names now are."""
+    digits(out, ["mas"], seeds=[1], epochs=2)
+    path = the_state(out)  # of seed 0
+    path.write_bytes(path.read_bytes().replace(rb"\"seeds\": [0]", rb"\"seeds\": [1]"))
+    with pytest.warns(UserWarning, match="its checksum is wrong"):
+        digits(out, ["mas"], seeds=[1], epochs=2)
+    assert not path.exists() and path.with_name(f"{path.name}.damaged").exists()
 
 
 # ---------------------------------------------------------------------- several processes

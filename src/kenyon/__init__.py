@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kenyon.errors import KenyonError
     from kenyon.estimator import ContinualLearner
     from kenyon.experiments import Found, Result, run, search
+    from kenyon.integrity import verify
     from kenyon.methods import Method
     from kenyon.nets import Net
     from kenyon.report import report
@@ -48,6 +49,7 @@ __all__ = [
     "report",
     "run",
     "search",
+    "verify",
 ]
 
 _HOMES = {
@@ -65,6 +67,7 @@ _HOMES = {
     "report": "kenyon.report",
     "run": "kenyon.experiments",
     "search": "kenyon.experiments",
+    "verify": "kenyon.integrity",
 }
 
 

@@ -19,6 +19,7 @@ from kenyon.experiments import execute, plan, training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
+from kenyon.integrity import verify
 from kenyon.rl.runner import Silent
 from kenyon.sweep import Sweep, Unfinished, carry_out, collect, kinds, leases, open_space, working
 from kenyon.sweep.driver import LIVES
@@ -192,6 +193,9 @@ def test_another_plan_is_refused_while_one_is_at_work_and_goes_on_from_it_after(
     found = sweeping(progress=counter)["digits"]
     assert any(done for _, _, done in counter.fleets)  # what the first had begun
     assert {label: len(result.runs) for label, result in found.items()} == dict.fromkeys(whole[0], 3)
+    assert {one.state for one in verify(tmp_path / "out")} == {"whole"}
+    named = {name for result in found.values() for name in result.weights}
+    assert named == {f"weights-{seed}.safetensors" for seed in range(3)}  # also of runs that were merged
     assert all_numbers({label: result.restricted([0, 1]) for label, result in found.items()}) == whole[0]
     assert clean(tmp_path / "out")
 

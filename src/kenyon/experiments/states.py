@@ -22,7 +22,7 @@ from kenyon.experiments.grid import AnyCell, AnyPoint, C, CellOf
 from kenyon.experiments.labels import point_name
 from kenyon.experiments.store import PointFolder, method_folder, settled
 from kenyon.files import set_aside
-from kenyon.train.state import Position, StateError, read_head
+from kenyon.train.state import Position, StateError, check_state, read_head
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def read_state(path: Path) -> State | None:
         identity, position = json.loads(head["identity"]), Position.from_json(head["position"])
         shares = identity.get("points", [identity])
         if not all({"config", "seeds"} <= set(share) for share in shares):
+            check_state(path, head)  # or it has changed, and was of one
             return None
         state = State(
             path,
@@ -156,6 +157,11 @@ def remove_finished(out: Path, points: Sequence[AnyPoint]) -> list[Path]:
     removed = []
     for state in find_states(out, points):
         if all(_finished(out, points[0], share) for share in state.shares):
+            try:
+                check_state(state.path, read_head(state.path))  # that it says whose it is, and not what it has become
+            except StateError as problem:
+                put_aside(problem)
+                continue
             with contextlib.suppress(OSError):  # one that stays is found the next time
                 state.path.unlink(missing_ok=True)
             removed.append(state.path)

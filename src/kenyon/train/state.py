@@ -11,7 +11,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,14 @@ def read_head(path: Path) -> dict[str, Any]:
         raise _unusable(path, error) from error
 
 
+def check_state(path: Path, head: Mapping[str, Any]) -> None:
+    """Compare a state with the checksum in its `head`."""
+    if "checksum" not in head:  # its own name has changed
+        raise StateError(path, "it is damaged: it has no checksum")
+    if head["checksum"] is not None and not _same(path, head["checksum"]):
+        raise StateError(path, "it is damaged: its checksum is wrong")
+
+
 def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
     """Copy a saved state, or those runs of it, into `tensors` in place and return its position.
 
@@ -109,10 +117,7 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
     head = read_head(path)
     if head.get("identity") != identity:
         raise StateError(path, "it belongs to another configuration")
-    if "checksum" not in head:  # its own name has changed
-        raise StateError(path, "it is damaged: it has no checksum")
-    if head["checksum"] is not None and not _same(path, head["checksum"]):
-        raise StateError(path, "it is damaged: its checksum is wrong")
+    check_state(path, head)
     try:
         with safe_open(path, framework="pt") as file:
             lacking = set(tensors) - set(file.keys())
