@@ -116,7 +116,7 @@ def test_a_ray_that_was_imported_before_is_refused_and_left_alone(monkeypatch: p
         )  # has read its settings, and has neither init nor shutdown
     for name in ("ray._private", "ray._raylet"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match="imported before.*loopback.*token"):
+    with pytest.raises(ConfigError, match=r"imported before.*loopback.*token"):
         Cluster("local", "cpu")
 
 

@@ -1,7 +1,7 @@
 """Fleets as tasks of a Ray cluster. Ray places them, and starts them again where a worker or a node has died.
 
-A Ray that Kenyon starts itself (`local`) listens on the loopback interface only and asks every client for a token, which
-only this user can read. A cluster that somebody else has started is joined with what the user has set up for it.
+A Ray that Kenyon starts itself (`local`) listens on the loopback interface only and asks every client for a token
+that only this user can read. A cluster that somebody else has started is joined with what the user has set up for it.
 """
 
 from __future__ import annotations
@@ -214,8 +214,8 @@ def _check_private() -> None:
         private = False
     if not private:
         raise ConfigError(
-            "Ray was imported before --ray local could ask it to listen on the loopback interface only and to require "
-            "a token. Use `kenyon sweep --ray local`, or make the Cluster before `import ray`."
+            "Ray was imported before --ray local could ask it to listen on the loopback interface only and to "
+            "require a token. Use `kenyon sweep --ray local`, or make the Cluster before `import ray`."
         )
 
 
