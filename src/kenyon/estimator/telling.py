@@ -23,7 +23,12 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
     from rich.progress import Progress
 
     console = Console(file=sys.stderr)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(
+        console=console, transient=True
+    ) as bars:  # one that is disabled ends in an empty line, in older versions of Rich
         bar = bars.add_task(f"[bold]{name}", total=None)
 
         def watch(trainer: Trainer) -> bool:
