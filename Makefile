@@ -2,17 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LOWEST := .venv-lowest
 
 # The Python of `make gpu-test`: one with a CUDA build of PyTorch and the tools of the extra `dev`.
 GPU_PYTHON ?= python3
 
-.PHONY: demo test gpu-test docs torture lint types browser clean
+.PHONY: demo test test-lowest gpu-test docs torture lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# A part of the tests with the oldest packages that pyproject.toml allows, except for PyTorch: see tests/lowest.py. What
+# old packages say of newer ones beside them is not held against them: Python does not show it to users either.
+test-lowest: $(LOWEST)/.installed
+	$(LOWEST)/bin/python -m pytest -n auto --maxprocesses 4 --dist worksteal \
+	  -W ignore::DeprecationWarning -W ignore::PendingDeprecationWarning $$($(LOWEST)/bin/python tests/lowest.py --tests)
 
 # On a machine with a GPU: every test marked gpu or kernels, in some minutes. The summary is part of benchmarks/soundness.json.
 gpu-test:
@@ -52,5 +59,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q -e '.[docs]' || echo "The tools of the site could not be installed: its tests are skipped."
 	touch $@
 
+$(LOWEST)/.installed: pyproject.toml tests/lowest.py
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python tests/lowest.py > $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/pip install -q -e . -r $(LOWEST)/requirements.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo-results build/site
+	rm -rf $(VENV) $(LOWEST) demo-results build/site

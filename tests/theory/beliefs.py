@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
+from scipy.integrate import trapezoid
 
 from kenyon.theory import Evidence, Gaussian
 
@@ -33,7 +34,7 @@ def log_density(theta: np.ndarray, mean: float, variance: float) -> np.ndarray:
 def log_integral(theta: np.ndarray, log_values: np.ndarray) -> float:
     """By the trapezoidal rule, which for a Gaussian seen whole is exact to rounding."""
     top = log_values.max()
-    return float(top + np.log(np.trapezoid(np.exp(log_values - top), theta)))
+    return float(top + np.log(trapezoid(np.exp(log_values - top), theta)))
 
 
 def whole(mean: float, variance: float) -> np.ndarray:

@@ -42,6 +42,7 @@ app = typer.Typer(
     cls=Commands,
     help="Continual learning with collaborating learners and active forgetting.",
     no_args_is_help=True,
+    rich_markup_mode="rich",  # the default of Typer, but not of its older versions
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

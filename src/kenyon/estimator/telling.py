@@ -24,8 +24,11 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
+    if not console.is_terminal:  # bars that are disabled end in an empty line, in older versions of Rich
+        yield None
+        return
     columns = TextColumn("{task.description}", style="bold", markup=False), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task(printable(name), total=None)
 
         def watch(trainer: Trainer) -> bool:
