@@ -91,6 +91,16 @@ def test_seeds_give_different_orders_and_validation_sets() -> None:
     assert len(held_out) > 5
 
 
+def test_tasks_of_equal_size_draw_their_own_validation_sets() -> None:
+    """Each from (seed, task): which of a task's samples are held out tells nothing of another task's."""
+    source = make_source([2] * 8, per_class=30)
+    drawn = set()
+    for task in source.stream(0, validation=0.3).tasks:
+        own = torch.cat([task.train.index, task.validation.index]).sort().values
+        drawn.add(tuple(torch.searchsorted(own, task.validation.index).tolist()))
+    assert len(drawn) == 8
+
+
 @settings(deadline=None, max_examples=30)
 @given(fixed=st.integers(0, 6), seed=seeds, tasks=st.integers(1, 6))
 def test_fixed_groups_stay_and_fewer_tasks_are_a_prefix(fixed: int, seed: int, tasks: int) -> None:
