@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs torture lint types browser clean
+.PHONY: demo test docs torture mutants lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
@@ -19,6 +19,11 @@ docs: $(VENV)/.installed-dev
 # benchmarks/torture.json.
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture
+
+# Most of an hour: about 460 small faults, one at a time, which the tests have to notice. It goes on where it was stopped;
+# results are in build/mutants and, when all have been tried, in benchmarks/soundness.json.
+mutants: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m tests.mutation --record mutants
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
