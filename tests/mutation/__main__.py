@@ -39,29 +39,38 @@ def draw(count: int, seed: int, only: list[str]) -> dict[str, list[Mutant]]:
     return chosen
 
 
-def fingerprint(mutant: Mutant, tests: list[str]) -> str:
-    """Of the file and of everything that could notice the mutant: what a result holds for."""
-    digest = hashlib.sha256((ROOT / mutant.file).read_bytes())
-    for test in sorted({test.split("::")[0] for test in tests}):
-        digest.update((ROOT / test).read_bytes())
-    digest.update("\0".join(tests).encode())
+def fingerprint(*files: str) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update((ROOT / file).read_bytes())
     return digest.hexdigest()[:16]
 
 
-def attempt(workspace: Workspace, mutant: Mutant, tests: list[str], covered: coverage.Coverage) -> Outcome:
-    """The outcome of the tests on one mutant."""
-    source = (ROOT / mutant.file).read_bytes()
-    workspace.put(mutant.file, mutant.apply(source))
+def attempt(
+    workspace: Workspace, mutant: Mutant, tests: list[str], rest: list[str], covered: coverage.Coverage
+) -> Outcome:
+    """The outcome of the tests on one mutant and, where these pass, of the rest of those written for its file: some
+    look at what was computed when they were collected.
+    """
+    workspace.put(mutant.file, mutant.apply((ROOT / mutant.file).read_bytes()))
     try:
-        return run_chosen(workspace, tests, covered)
+        first = run_chosen(workspace, tests, covered)
+        second = run_chosen(workspace, rest, covered) if first.status in ("passed", "untested") else first
+        return first if second.status == "untested" else second
     finally:
         workspace.restore(mutant.file)
 
 
 def run_chosen(workspace: Workspace, tests: list[str], covered: coverage.Coverage) -> Outcome:
+    if not tests:
+        return Outcome("untested")
     files = list(dict.fromkeys(test.split("::")[0] for test in tests))
     limit = 20 + 3 * sum(covered.seconds[test] for test in tests)
     return run(workspace, files, set(tests), limit)
+
+
+def survives(entry: dict[str, Any]) -> bool:
+    return entry["status"] in ("passed", "untested")
 
 
 def read_accepted() -> dict[str, dict[str, str]]:
@@ -90,10 +99,8 @@ def main() -> int:
     results = KEPT / "results.jsonl"
     if asked.fresh:
         results.unlink(missing_ok=True)
-    known: dict[str, dict[str, Any]] = {}
-    for line in results.read_text().splitlines() if results.exists() else ():
-        entry = json.loads(line)
-        known[entry["key"], entry["for"]] = entry  # type: ignore[index]
+    lines = results.read_text().splitlines() if results.exists() else []
+    known = {(entry["file"], entry["key"]): entry for entry in map(json.loads, lines)}
     with tempfile.TemporaryDirectory(prefix="kenyon-mutants-") as temporary:
         workspace = Workspace(Path(temporary))
         print("Which tests execute which lines:", flush=True)
@@ -111,7 +118,7 @@ def main() -> int:
                     del entry["new"]
                     with results.open("a") as file:
                         file.write(json.dumps(entry) + "\n")
-                    survived = sum(e["status"] in ("passed", "untested") for e in entries)
+                    survived = sum(map(survives, entries))
                     minutes = (time.monotonic() - began) / 60
                     print(
                         f"[{number}/{total}, {survived} survive, {minutes:.0f} min] {entry['status']:8} "
@@ -127,17 +134,22 @@ def tried(
     target: Target,
     mutant: Mutant,
     covered: coverage.Coverage,
-    known: dict[Any, dict[str, Any]],
+    known: dict[tuple[str, str], dict[str, Any]],
 ) -> dict[str, Any]:
-    """What became of a mutant, now or when this was run before."""
+    """What became of a mutant, now or when this was run before. What was killed stays so as long as its file is the
+    same; a survivor is tried again when tests have changed.
+    """
     tests = covered.tests_for(mutant, target.tests)
-    state = fingerprint(mutant, tests)
-    if (mutant.key, state) in known:
-        return known[mutant.key, state]
-    outcome = attempt(workspace, mutant, tests, covered) if tests else Outcome("untested")
+    rest = [test for test in covered.seconds if test.startswith(target.tests) and test not in set(tests)]
+    seen = fingerprint(*sorted({test.split("::")[0] for test in [*tests, *rest]}))
+    before = known.get((mutant.file, mutant.key))
+    if before and before["source"] == fingerprint(mutant.file) and (not survives(before) or before["seen"] == seen):
+        return before
+    outcome = attempt(workspace, mutant, tests, rest, covered)
     return {
         "key": mutant.key,
-        "for": state,
+        "source": fingerprint(mutant.file),
+        "seen": seen,
         "module": name,
         "file": mutant.file,
         "line": mutant.line,
@@ -147,7 +159,7 @@ def tried(
         "after": mutant.text,
         "status": outcome.status,
         "by": outcome.by,
-        "tests": len(tests),
+        "tests": len(tests) + len(rest),
         "seconds": round(outcome.seconds, 1),
         "new": True,
     }
@@ -168,7 +180,7 @@ def control(workspace: Workspace, drawn: dict[str, list[Mutant]], covered: cover
 
 def report(entries: list[dict[str, Any]], controls: int, asked: argparse.Namespace) -> int:
     accepted = read_accepted()
-    survivors = [entry for entry in entries if entry["status"] in ("passed", "untested")]
+    survivors = [entry for entry in entries if survives(entry)]
     by_module: dict[str, dict[str, int]] = {}
     for entry in entries:
         row = by_module.setdefault(entry["module"], {"mutants": 0, "killed": 0})
