@@ -7,7 +7,7 @@ LOWEST := .venv-lowest
 # The Python of `make gpu-test`: one with a CUDA build of PyTorch and the tools of the extra `dev`.
 GPU_PYTHON ?= python3
 
-.PHONY: demo test test-lowest gpu-test docs torture lint types browser clean
+.PHONY: demo test test-lowest gpu-test docs torture mutants lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
@@ -34,6 +34,11 @@ docs: $(VENV)/.installed-dev
 # that take long. What it did is in benchmarks/torture.json and benchmarks/soundness.json.
 torture: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 KENYON_TORTURE=benchmarks/torture.json $(BIN)/python -m pytest -m torture
+
+# Most of an hour: about 460 small faults, one at a time, which the tests have to notice. It goes on where it was stopped;
+# results are in build/mutants and, when all have been tried, in benchmarks/soundness.json.
+mutants: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 nice -n 10 $(BIN)/python -m tests.mutation --record mutants
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -17,6 +17,7 @@ from kenyon.metrics import (
     forward_transfer,
     learning_accuracy,
     prediction_diversity,
+    rounded,
 )
 
 # Row t: after learning task t; column i: tested on task i.
@@ -135,3 +136,9 @@ def test_summary_leaves_out_what_was_not_measured() -> None:
     assert summary is not None
     assert summary.mean == 20.0
     assert summary.sem == pytest.approx(math.sqrt(200) / math.sqrt(2))
+
+
+def test_summaries_in_files_have_four_decimals() -> None:
+    found = rounded(Summary(1.23456789, 0.98765432, (1.000049, 2.00005001)))
+    assert found == {"mean": 1.2346, "sem": 0.9877, "runs": [1.0, 2.0001]}
+    assert rounded(None) is None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.forces import Decay, Pull, sorted_forces
 from kenyon.nets import Net, digits_mlp
 from kenyon.penalties import (
     ActiveForgetting1,
@@ -373,3 +374,14 @@ def test_af2_pulls_as_its_value_says() -> None:
         (expected,) = torch.autograd.grad(penalty.value(weights(net, leaf, **beside)).sum(), leaf)
         found = pushed(penalty, weights(net, theta, **beside))
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_what_one_pass_over_the_weights_takes() -> None:
+    """At most two pulls and one decay, sorted by their kinds."""
+    pulls = [Pull(torch.ones(1), torch.full((1, 2), i), torch.zeros(1, 2)) for i in range(3)]
+    decays = [Decay(torch.full((1, 1), i), torch.zeros(2, dtype=torch.long)) for i in range(2)]
+    both = sorted_forces([decays[0], pulls[1], pulls[0]])
+    assert all(one[1] is pull.weight for one, pull in zip(both.pulls, (pulls[1], pulls[0]), strict=True))
+    assert both.fit and both.decay is not None and both.decay[0] is decays[0].rates
+    assert sorted_forces([]).decay is None and sorted_forces([]).fit
+    assert not sorted_forces(pulls).fit and not sorted_forces(decays).fit

@@ -1,4 +1,4 @@
-"""The Riemannian walk, step by step against its equations and with numbers worked out by hand."""
+"""Importances of the path, step by step against their equations and with numbers worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.tracked import _scaled, rwalk
+from kenyon.tracked import TrackedImportance, _scaled, rwalk, si
 
 
 @dataclass
@@ -28,10 +28,14 @@ class Walked:
 
 
 def walk(gradients: list[list[float]], changes: list[list[float]], form: str = "published") -> Tensor:
-    """One task of one run with these steps, then the importance."""
+    """One task of one run with these steps, then the importance of RWalk."""
+    return tracked(rwalk(form), gradients, changes)  # type: ignore[arg-type]
+
+
+def tracked(how: TrackedImportance, gradients: list[list[float]], changes: list[list[float]]) -> Tensor:
     theta = torch.zeros(1, len(gradients[0]), dtype=torch.float64)
     work = Walked(theta, torch.zeros_like(theta), torch.ones(1, dtype=torch.float64))
-    tracking = rwalk(form).track(work)  # type: ignore[arg-type]
+    tracking = how.track(work)  # type: ignore[arg-type]
     tracking.begin_task()
     for g, d in zip(gradients, changes, strict=True):
         tracking.before_update()
@@ -39,6 +43,14 @@ def walk(gradients: list[list[float]], changes: list[list[float]], form: str = "
         work.theta.add_(torch.tensor([d]))
         tracking.after_update()
     return tracking.estimate()[0]
+
+
+def test_the_path_of_si_adds_up_with_its_signs() -> None:
+    """-g d of every step, and importance = path / ((whole change)^2 + 0.01). Weight 0 rises first and then falls:
+    -0.1 + 0.6 = 0.5 over (-0.2)^2 + 0.01. Weight 1 ends higher than it began: 0.2 - 0.5 = -0.3 over 0.4^2 + 0.01.
+    """
+    found = tracked(si(), [[1.0, 2.0], [2.0, 1.0]], [[0.1, -0.1], [-0.3, 0.5]])
+    assert found.tolist() == pytest.approx([0.5 / 0.05, -0.3 / 0.17])
 
 
 def test_two_steps_by_hand() -> None:

@@ -70,6 +70,7 @@ def test_summary_over_runs() -> None:
 def test_a_game_that_never_scored_has_nothing_to_keep() -> None:
     R = np.array([[-4.0, NAN, NAN], [-5.0, 8.0, NAN], [3.0, 2.0, 1.0]])
     assert stability(R) == 0.25
+    assert stability(np.array([[0.5, NAN], [0.25, 1.0]])) == 0.5  # however small its score was
     assert math.isnan(stability(np.array([[0.0, NAN], [1.0, 1.0]])))
 
 

@@ -126,6 +126,15 @@ def test_values_are_normalised_by_what_does_not_test() -> None:
     assert tokens.mean == () and tokens.stream(0).input_dtype == torch.int64
 
 
+def test_what_varies_is_judged_by_its_size() -> None:
+    """A column of tiny numbers has its own spread; of large ones that are equal, rounding is none."""
+    x, y = np.arange(60.0)[:, None].repeat(3, 1) % 7, np.arange(60) % 2
+    x[:, 1] *= 1e-12
+    x[:, 2] = 0.1 + 1e6
+    source = from_arrays(x, y)
+    np.testing.assert_allclose(source.std, [x[:, 0].std(), x[:, 1].std(), 1.0], rtol=1e-6)
+
+
 def blank(**changes: Any) -> None:
     x, y = table()
     from_arrays(**{"x": x, "y": y} | changes).stream(0)
@@ -154,6 +163,7 @@ def blank(**changes: Any) -> None:
         ({"by": Groups([[0, 1], [2, 9]])}, "Task 2 names the class 9"),
         ({"by": Groups([[0, 1], [1, 2]])}, "class 1 is in task 1 and in task 2"),
         ({"by": Groups([[0, 1], [2]])}, "Task 2 has 1 classes"),
+        ({"by": Times(0)}, "60 samples do not make 0 parts"),
         ({"by": Times(61)}, "60 samples do not make 61 parts"),
         ({"by": Times(2.5)}, r"whole number of parts, or a list of boundaries, not 2\.5"),  # type: ignore[arg-type]
         ({"by": Times(True)}, "a list of boundaries, not True"),
@@ -166,6 +176,8 @@ def blank(**changes: Any) -> None:
         ({"by": Domains([0] * 59)}, "60 labels and 59 domains"),
         ({"test": 1.5}, "share between 0 and 1"),
         ({"test": np.zeros(60)}, "60 bools"),
+        ({"test": np.zeros(59, dtype=bool)}, r"60 bools, one a sample, not \(59,\)"),
+        ({"validation": np.zeros((60, 1), dtype=bool)}, r"60 bools, one a sample, not \(60, 1\)"),
         ({"test": np.ones(60, dtype=bool)}, "all samples are for test"),
         ({"test": np.zeros(60, dtype=bool)}, "has no test samples"),
         ({"test": np.arange(60) < 9, "validation": np.arange(60) < 9}, "for test and for validation"),

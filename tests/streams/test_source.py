@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -91,6 +92,37 @@ def test_seeds_give_different_orders_and_validation_sets() -> None:
     assert len(held_out) > 5
 
 
+def test_tasks_of_equal_size_draw_their_own_validation_sets() -> None:
+    """Each from (seed, task): which of a task's samples are held out tells nothing of another task's."""
+    source = make_source([2] * 8, per_class=30)
+    drawn = set()
+    for task in source.stream(0, validation=0.3).tasks:
+        own = torch.cat([task.train.index, task.validation.index]).sort().values
+        drawn.add(tuple(torch.searchsorted(own, task.validation.index).tolist()))
+    assert len(drawn) == 8
+
+
+@pytest.mark.parametrize("seed", [0, 1, 17])
+def test_what_a_seed_stands_for(seed: int) -> None:
+    """Results name their streams by seeds, so a seed stands for the same stream in every version: NumPy's default
+    generator from (seed, 0) orders the tasks, from (seed, 1, task) the samples of a task, of which the first are held
+    out, and from (seed, 2) deals out classes.
+    """
+    source = make_source([2] * 6, per_class=10)
+    stream = source.stream(seed, validation=0.25)
+    order = np.random.default_rng([seed, 0]).permutation(6)
+    assert names(stream) == [f"t{i}" for i in order]
+    for number, task in zip(order, stream.tasks, strict=True):
+        own = torch.nonzero((source.labels // 2 == number) & ~source.test).flatten()
+        drawn = own[np.random.default_rng([seed, 1, number]).permutation(len(own))]
+        held_out = len(own) // 4
+        assert torch.equal(task.validation.index, drawn[:held_out])
+        assert torch.equal(task.train.index, drawn[held_out:])
+    dealt = with_fields(source, groups=ShuffledClasses(3)).stream(seed, validation=0.25)
+    classes = [f"c{c}" for c in np.random.default_rng([seed, 2]).permutation(12)]
+    assert [task.classes for task in dealt.tasks] == [tuple(classes[i : i + 4]) for i in (0, 4, 8)]
+
+
 @settings(deadline=None, max_examples=30)
 @given(fixed=st.integers(0, 6), seed=seeds, tasks=st.integers(1, 6))
 def test_fixed_groups_stay_and_fewer_tasks_are_a_prefix(fixed: int, seed: int, tasks: int) -> None:
@@ -168,6 +200,8 @@ def test_a_ragged_pool_needs_a_view_and_sane_tables() -> None:
     assert stream.input_shape == (3, 5, 5) and stream.pool is pool and pool[4].shape == (3, 2, 2)
     with pytest.raises(DataError, match="one by one"):
         _ = stream.tasks[0].train.images
+    moved = pool.to(torch.device("cpu"))
+    assert len(moved) == count and all(torch.equal(moved[i], pool[i]) for i in range(count))
     for bad in (
         (pixels.float(), starts, sizes, sizes),
         (pixels[:-1], starts, sizes, sizes),
@@ -177,6 +211,16 @@ def test_a_ragged_pool_needs_a_view_and_sane_tables() -> None:
     ):
         with pytest.raises(DataError, match="unequal sizes"):
             Ragged(*bad)
+
+
+def test_tasks_that_are_parts_need_a_source_with_parts() -> None:
+    source = with_fields(make_source([2], per_class=12), groups=(Group("early", (0, 1), part=0),))
+    with pytest.raises(DataError, match="task 'early' is a part of a source that has none"):
+        source.stream(0, validation=0.3)
+    part = torch.arange(24) // 12
+    [task] = with_fields(source, part=part).stream(0, validation=0.3).tasks
+    assert not part[torch.cat([task.train.index, task.validation.index, task.test.index])].any()
+    assert len(task.train) + len(task.validation) + len(task.test) == 12
 
 
 def test_a_validation_share_of_nothing_holds_nothing_out() -> None:
@@ -192,8 +236,17 @@ def test_a_validation_share_that_leaves_nothing_is_refused() -> None:
 def test_samples_of_another_kind_or_number_are_refused() -> None:
     good = make_source([2])
     fields = {name: getattr(good, name) for name in good.__dataclass_fields__}
-    for change in ({"images": good.images.double()}, {"labels": good.labels[1:]}, {"test": good.test[1:]}):
-        with pytest.raises(DataError, match="made"):
+    short = torch.zeros(len(good.labels) - 1, dtype=torch.long)
+    for change, said in (
+        ({"images": good.images.double()}, "made"),
+        ({"labels": good.labels[1:]}, "samples and .* labels differ"),
+        ({"test": good.test[1:]}, "labels and the test mask differ"),
+        ({"part": short}, "labels and parts differ"),
+        ({"origin": short}, "labels and origins differ"),
+        ({"labels": good.labels + 1}, "labels must run from 0 to 1"),
+        ({"labels": good.labels - 1}, "labels must run from 0 to 1"),
+    ):
+        with pytest.raises(DataError, match=said):
             Source(**(fields | change))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -69,6 +70,24 @@ def test_everything_is_training_data(
         for part in (task.train, task.validation, task.test):
             shown = source.labels[part.images[:, 0, 0, 0].long()]
             assert [task.classes[i] for i in part.labels] == [source.class_names[i] for i in shown]
+
+
+def test_what_the_seed_of_a_search_stands_for() -> None:
+    """Tasks that keep their place exchange classes, and so do the others, by NumPy's default generator from
+    (seed, 3, whether they keep it); a task is called after its first class.
+    """
+    searched = withheld(make_source([2, 1, 2, 3], fixed=2, per_class=12), HELD_OUT, whole=False)
+    free = np.random.default_rng([FIRST_SEED, 3, 0]).permutation([3, 4, 5, 6, 7]).tolist()
+    kept = np.random.default_rng([FIRST_SEED, 3, 1]).permutation([0, 1, 2]).tolist()
+    dealt = searched.groups.deal(searched.class_names, FIRST_SEED)  # type: ignore[union-attr]
+    assert [group.classes for group in dealt] == [tuple(kept[:2]), (kept[2],), tuple(free[:2]), tuple(free[2:])]
+    assert [group.name for group in dealt] == [
+        f"c{kept[0]} and 1 more",
+        f"c{kept[2]}",
+        f"c{free[0]} and 1 more",
+        f"c{free[2]} and 2 more",
+    ]
+    assert [group.fixed for group in dealt] == [True, True, False, False]
 
 
 def test_what_tests_show_and_say_changes_nothing() -> None:

@@ -141,6 +141,28 @@ def test_one_that_was_released_while_another_looked_is_not_claimed_twice(
     assert not third[0].lost and [*Leases(space).held()] == ["results"]
 
 
+def test_who_slept_while_others_went_on_does_not_get_it(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B finds the first generation over and falls asleep. Others claim the second and, over that, the third, which
+    removes the second: B can create it when it wakes, and must not keep it.
+    """
+    left_by(space, replace(Holder.here(), process=DEAD))
+    create = space.create
+    latest: list[Lease | None] = []
+
+    def slept(name: str, data: bytes) -> bool:
+        monkeypatch.setattr(space, "create", create)
+        second = Leases(space).claim("fleet")
+        assert second is not None
+        latest.append(Leases(space).claim("fleet", over=second.data()))
+        return create(name, data)
+
+    monkeypatch.setattr(space, "create", slept)
+    assert Leases(space).claim("fleet") is None
+    assert latest[0] is not None and latest[0].number == 3 and space.names(LEASES) == ["fleet.3"]
+    latest[0].renew()
+    assert not latest[0].lost
+
+
 @pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), ResultsError("no")])
 def test_a_beat_that_fails_is_not_the_last(space: Space, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
     monkeypatch.setattr(module, "BEAT", 0.01)

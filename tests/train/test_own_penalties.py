@@ -14,6 +14,7 @@ from kenyon.forces import Pull
 from kenyon.methods import Method
 from kenyon.nets import Net
 from kenyon.penalties import Predictions, Weights
+from kenyon.train.terms import _repeated
 from tests.references import make_trainer
 from tests.train.fleets import SHORT, digit_streams
 
@@ -82,3 +83,25 @@ def test_a_value_of_predictions_is_one_number_a_run() -> None:
 
 def test_what_is_right_is_taken() -> None:
     learns(OnWeights(), 2)
+
+
+def test_penalties_on_predictions_add_up() -> None:
+    """0.1 p + 0.3 p is 0.4 p, whichever comes first."""
+
+    def weights(*strengths: float) -> Tensor:
+        penalties = tuple(OnPredictions((-1,), strength) for strength in strengths)
+        trainer = make_trainer(Method(penalties=penalties, from_first=True), digit_streams(range(2)), SHORT)
+        trainer.run()
+        return trainer.theta
+
+    together = weights(0.4)
+    assert not torch.allclose(weights(0.6), together, rtol=1e-3, atol=1e-4)
+    for several in ((0.1, 0.3), (0.3, 0.1), (0.1, 0.2, 0.1)):
+        torch.testing.assert_close(weights(*several), together, rtol=1e-3, atol=1e-4)
+
+
+def test_strengths_of_runs_whose_batches_lie_side_by_side() -> None:
+    """Two runs of three batches each, run by run; a number is the same for all."""
+    strength = torch.tensor([2.0, 5.0])
+    assert _repeated(strength, torch.zeros(6)).tolist() == [2, 2, 2, 5, 5, 5]  # type: ignore[union-attr]
+    assert _repeated(strength, torch.zeros(2)) is strength and _repeated(0.5, torch.zeros(6)) == 0.5

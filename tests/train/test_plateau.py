@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.train import Trainer, Training
+from kenyon.train.schedule import Plateau
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, digit_streams, method
 
@@ -30,6 +31,31 @@ def reference_plateau(
                 rate, waited, restarted = rate / drop, 0, True
         out.append((rate, restarted, where))
     return out
+
+
+def test_without_a_better_epoch_the_weights_are_those_that_the_task_began_with() -> None:
+    plateau = Plateau(Training(epochs=8, batch=64, rate=0.01, patience=2, drop=4.0), torch.zeros(2, 3))
+    began, moved, rate = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), torch.full((2, 3), 9.0), torch.ones(2)
+    plateau.begin(began)
+    plateau.follow(moved, torch.tensor([torch.inf, 0.5]), rate)  # only the second run has a loss that is lower
+    plateau.finish(moved)
+    assert moved.tolist() == [[1.0, 2.0, 3.0], [9.0, 9.0, 9.0]]
+
+
+def test_no_run_settles_before_its_rate_has_fallen_once() -> None:
+    """Steps of 1 from a best of 0, patience 3, drop 101: later rates could still change 5 * 3 / 100 * 1 = 0.15 at the
+    most. After the third step the rate falls; at the next fall the run is settled, 6 above its best.
+    """
+    theta, rate = torch.zeros(1, 2), torch.ones(1)
+    plateau = Plateau(Training(epochs=9, batch=64, rate=1.0, patience=3, drop=101.0), theta)
+    for _ in range(2):  # and so in every task
+        plateau.begin(theta)
+        settled = [
+            (plateau.follow(theta, torch.tensor([loss]), rate).item(), plateau.settled.item())
+            for loss in (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
+        ]
+        assert settled == [(False, 0), (False, 0), (False, 0), (True, 0), (False, 0), (False, 0), (True, 1)]
+    assert rate.item() == pytest.approx(101.0**-4)
 
 
 def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:

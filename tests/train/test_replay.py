@@ -14,7 +14,7 @@ from torch import Tensor
 from kenyon.errors import ConfigError
 from kenyon.methods import Method, find_method
 from kenyon.replay import Replay
-from kenyon.streams import Stream
+from kenyon.streams import Stream, Times, from_arrays
 from kenyon.train import Trainer, Training
 from kenyon.train.fleet import Fleet
 from kenyon.train.memory import Memory, first_places, kept_samples
@@ -67,6 +67,18 @@ def test_a_step_draws_kept_samples_once_and_weighs_them_as_defined(
                 assert len(index) == min(batch, sum(map(len, kept)))
                 assert float(weight.sum()) == pytest.approx(1)
             assert float(loader.weight[run, step, 8:][~there].sum()) == 0
+
+
+def test_tasks_that_share_a_head_meet_old_samples_through_it() -> None:
+    x, y = torch.arange(90.0).view(-1, 1), torch.arange(90) % 2
+    stream = from_arrays(x, y, Times(3)).stream(0, validation=0.2)
+    held = Memory(Fleet([stream], torch.device("cpu")), Replay(4, 3))
+    loader = held.loader(8, 20, 2)
+    held.lay(loader, 2, torch.tensor([5]))
+    assert loader.heads is None and not loader.joint and loader.beside == 6
+    kept = [stream.tasks[t].train.index[kept_samples(stream, t, 4)].tolist() for t in range(2)]
+    for step in loader.index[0, :, 8:].tolist():
+        assert set(step[:3]) <= set(kept[0]) and set(step[3:]) <= set(kept[1]) and len(set(step)) == 6
 
 
 def test_draws_differ_between_steps_and_every_kept_sample_comes_up() -> None:

@@ -1,0 +1,128 @@
+"""Which files are mutated, and which tests may notice. The only place that knows where things stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A module of the report, its files, and tests that are written for them: these run first."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+    # Functions and classes that only run where there is a GPU; those are tested on one.
+    gpu_only: frozenset[str] = frozenset()
+
+
+def _in(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"src/kenyon/{folder}{name}.py" for name in names)
+
+
+TARGETS: dict[str, Target] = {
+    "importance": Target(
+        _in("", "importance", "tracked", "rl/importance"),
+        ("tests/test_importance.py", "tests/test_tracked.py", "tests/rl/test_importance.py"),
+    ),
+    "penalties": Target(
+        _in("", "penalties", "predictions", "forces", "strengths", "train/terms", "train/objective"),
+        ("tests/test_penalties.py", "tests/test_confidence.py", "tests/train/test_joint_terms.py"),
+    ),
+    "optimizers": Target(
+        _in("", "optimiser", "train/adam", "train/sgd", "train/stiffness"),
+        ("tests/train/test_adam.py", "tests/train/test_stiffness.py", "tests/test_factors.py"),
+        frozenset({"Adam._in_one_pass", "Sgd._in_one_pass"}),
+    ),
+    "schedule": Target(_in("train/", "schedule"), ("tests/train/test_plateau.py", "tests/train/test_settling.py")),
+    "metrics": Target(_in("", "metrics", "rl/scores"), ("tests/test_metrics.py", "tests/rl/test_scores.py")),
+    "streams": Target(
+        _in("streams/", "source", "partition", "cuts", "withheld", "pool", "task", "labels", "arrays"),
+        (
+            "tests/streams/test_source.py",
+            "tests/streams/test_given.py",
+            "tests/streams/test_arrays.py",
+            "tests/streams/test_withheld.py",
+        ),
+    ),
+    "ensemble": Target(
+        _in("train/", "fleet", "members", "memory", "evaluate") + _in("", "replay"),
+        ("tests/train/test_together.py", "tests/train/test_members.py", "tests/train/test_replay.py"),
+    ),
+    "ppo": Target(_in("rl/", "ppo", "rollout", "policy"), ("tests/rl/test_ppo.py", "tests/rl/test_loop.py")),
+    "theory": Target(
+        _in(
+            "theory/",
+            *("best_rate", "bounds", "checks", "covers", "divergence", "forgetting", "gaussian", "lambdas", "norms"),
+            *("objective", "predictive", "sequence"),
+        ),
+        tuple(
+            f"tests/theory/test_{name}.py" for name in ("arguments", "best_rate", "bounds", "forgetting", "strengths")
+        ),
+    ),
+    "leases": Target(_in("sweep/", "leases"), ("tests/sweep/test_leases.py",)),
+    "state": Target(
+        _in("", "train/state", "experiments/states"),
+        ("tests/train/test_state.py", "tests/nothing_lost/test_states.py", "tests/train/test_resume.py"),
+    ),
+    "mechanisms": Target(
+        _in("mechanisms/", "active_column", "expanded", "sparsity"),
+        ("tests/mechanisms/test_expanded.py", "tests/mechanisms/test_sparsity.py"),
+    ),
+    "methods": Target(
+        _in("methods/", "columns", "defaults", "independent", "registry", "regularised", "replayed", "together")
+        + _in("experiments/", "hyperparameters"),
+        (
+            "tests/experiments/test_searched.py",
+            "tests/experiments/test_meanings.py",
+            "tests/train/test_own_penalties.py",
+        ),
+    ),
+}
+
+# More tests that run the code above. What takes long and tells little more is left out.
+SUITE = (
+    "tests/test_random.py",
+    "tests/test_names.py",
+    *(
+        f"tests/train/test_{name}.py"
+        for name in (
+            *("discrete", "evaluate", "groups", "independence", "inputs", "loop", "progress_compress", "shared_head"),
+            *("slow_protocol", "slow_sparsity", "statistics"),
+        )
+    ),
+    "tests/streams/test_digits.py",
+    "tests/streams/test_omniglot.py",
+    "tests/streams/test_cifar.py",
+    "tests/rl/test_importance.py",
+    "tests/sweep/test_leases.py",
+    "tests/experiments/test_scores.py",
+    "tests/experiments/test_arguments.py",
+    "tests/tools/test_protection.py",
+    "tests/tools/test_forgetting.py",
+)
+
+
+def suite_files() -> list[str]:
+    """The files of the suite."""
+    own = {test for target in TARGETS.values() for test in target.tests}
+    found = {
+        str(path.relative_to(ROOT))
+        for name in {*SUITE, *own}
+        for path in ([ROOT / name] if name.endswith(".py") else (ROOT / name).rglob("test_*.py"))
+    }
+    missing = sorted(name for name in {*SUITE, *own} if not (ROOT / name).exists())
+    if missing:
+        raise SystemExit(f"targets.py names tests that do not exist: {', '.join(missing)}")
+    return sorted(found, key=lambda name: (name not in own, name))
+
+
+def source_files() -> list[str]:
+    """The files that are mutated."""
+    files = [file for target in TARGETS.values() for file in target.files]
+    missing = [file for file in files if not (ROOT / file).exists()]
+    if missing:
+        raise SystemExit(f"targets.py names files that do not exist: {', '.join(missing)}")
+    return files
