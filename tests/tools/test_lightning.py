@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
 
 
 def test_without_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightning.pytorch.callbacks", None)
+    monkeypatch.setitem(sys.modules, "lightning", None)
     monkeypatch.delitem(sys.modules, "kenyon.tools.lightning", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'kenyon\[lightning\]'"):
         import kenyon.tools.lightning  # noqa: F401

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from kenyon.errors import ConfigError, DataError
+from kenyon.errors import DataError, optional_import
 from kenyon.streams.arrays import as_pool, from_arrays, moments
 from kenyon.streams.cuts import Cut, Domains, Times
 from kenyon.streams.labels import numbered
@@ -186,8 +186,6 @@ def _array(sample: Any) -> Any:
 
 
 def _hub() -> Any:
-    try:
+    with optional_import("A dataset of the Hub", "hf", "datasets"):
         import datasets
-    except ImportError as error:
-        raise ConfigError("Datasets of the Hub need Hugging Face's library: pip install 'kenyon[hf]'.") from error
     return datasets

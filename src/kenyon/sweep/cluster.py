@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, optional_import
 from kenyon.sweep.orders import FAILED, Order, Outcome
 from kenyon.sweep.working import work
 
@@ -145,9 +145,7 @@ def task(order: Order) -> Outcome:
 
 
 def _ray() -> Any:
-    try:
+    with optional_import("--ray", "ray", "ray"):
         import ray
         import ray.exceptions
-    except ImportError:
-        raise ConfigError("--ray needs Ray: pip install 'kenyon[ray]'.") from None
     return ray

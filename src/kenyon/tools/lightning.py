@@ -14,17 +14,15 @@ from typing import Any
 
 from torch import Tensor
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, optional_import
 from kenyon.importance import GradientImportance, Merge
 from kenyon.tools.batches import Predict, inputs_and_labels
 from kenyon.tools.parameters import Excluded, bare, listed
 from kenyon.tools.protection import Protection, find_definition
 from kenyon.tracked import PathImportance
 
-try:
+with optional_import("ProtectionCallback", "lightning", "lightning"):
     from lightning.pytorch.callbacks import Callback
-except ImportError:
-    raise ConfigError("ProtectionCallback needs Lightning: pip install 'kenyon[lightning]'.") from None
 
 
 class ProtectionCallback(Callback):
