@@ -72,8 +72,12 @@ SITES: dict[str, tuple[str, Callable[[], object]]] = {
     "wandb": ("wandb", check_wandb),
     "ale_py": ("atari", lambda: check_rom("Boxing", "boxing")),
     "lightning": ("lightning", lambda: importlib.import_module("kenyon.tools.lightning")),
+    "transformers": ("transformers", lambda: importlib.import_module("kenyon.tools.huggingface")),
     "avalanche": ("avalanche", lambda: importlib.import_module("kenyon.tools.avalanche")),
 }
+
+
+OTHERS = {"onnxruntime": ("onnx", "onnxscript"), "ale_py": ("gymnasium",), "transformers": ("accelerate",)}
 
 
 @pytest.mark.parametrize("name", SITES)
@@ -81,14 +85,15 @@ SITES: dict[str, tuple[str, Callable[[], object]]] = {
 def test_everywhere(name: str, there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever is installed here: a package of that name that lacks a dependency, or none."""
     extra, use = SITES[name]
-    for module in [m for m in sys.modules if m.partition(".")[0] == name or m == f"kenyon.tools.{name}"]:
+    integrations = [f"kenyon.tools.{module}" for module in ("avalanche", "huggingface", "lightning")]
+    for module in [m for m in sys.modules if m.partition(".")[0] == name or m in integrations]:
         monkeypatch.delitem(sys.modules, module)
     if name == "tensorboard":
         monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     if there:
         monkeypatch.syspath_prepend(str(tmp_path))
         package(tmp_path, name, "import a_dependency_that_is_missing")
-        for other in {"onnxruntime": ("onnx", "onnxscript"), "ale_py": ("gymnasium",)}.get(name, ()):
+        for other in OTHERS.get(name, ()):
             package(tmp_path, other, "")
     else:
         monkeypatch.setitem(sys.modules, name, None)
