@@ -112,7 +112,7 @@ def as_pool(x: Any) -> Tensor:
             raise DataError(f"x makes no array: {error}. Bring all samples to one shape.") from error
         if found.dtype.kind not in "fiubc":
             raise DataError(f"x must be an array of numbers, not of {found.dtype}. Turn its columns into numbers.")
-        pool = torch.from_numpy(np.ascontiguousarray(found))
+        pool = as_tensor(found)
     if pool.is_complex():
         raise DataError(
             "x has complex numbers. Give their real and imaginary parts, or their absolute values, as numbers of "
@@ -122,6 +122,22 @@ def as_pool(x: Any) -> Tensor:
         return pool
     whole = not pool.is_floating_point() and pool.dtype != torch.bool
     return pool.to(torch.int64 if whole else torch.float32)
+
+
+def as_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """The same numbers in the same memory where that is contiguous. Nobody writes to what users give, so memory that
+    may only be read, such as that of a file, will do; PyTorch would warn of it.
+    """
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writeable(array)))
+
+
+class _Writeable:
+    """An array's memory, under a flag that says it may be written to."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def _share(test: float) -> float:
