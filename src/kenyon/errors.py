@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 SHOWN = 60  # characters of a value in a message
@@ -79,3 +82,38 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
     near = begun[:3] or get_close_matches(typed, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names)}."
     return ConfigError(f"There is no {kind} called '{name}'. {hint}")
+
+
+@contextmanager
+def optional_import(what: str, extra: str, *packages: str) -> Iterator[None]:
+    """Import optional packages inside, and report a failure as what it is: a package that is not installed, or one
+    that is there and cannot be imported, with the reason.
+
+        with optional_import("ProtectionCallback", "lightning", "lightning"):
+            from lightning.pytorch.callbacks import Callback
+
+    `what` needs `packages` (names to import), which the extra `kenyon[extra]` installs.
+    """
+    try:
+        yield
+    except Exception as error:  # packages built for other versions of their dependencies raise errors of all kinds
+        missing = [package for package in packages if not _installed(package)]
+        if missing:
+            raise ConfigError(
+                f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+                f"pip install 'kenyon[{extra}]'."
+            ) from error
+        broken = next((package for package in packages if package not in sys.modules), packages[0])
+        raise ConfigError(
+            f"{what} needs {broken}, which is installed but cannot be imported: {type(error).__name__}: "
+            f"{str(error).rstrip('.')}. Mend that, or install matching versions: pip install -U 'kenyon[{extra}]'."
+        ) from error
+
+
+def _installed(package: str) -> bool:
+    """A folder that happens to have the name of a package, such as the one where wandb keeps runs, is none."""
+    try:
+        spec = find_spec(package)
+    except ValueError:  # a module that was put in place by hand
+        return True
+    return spec is not None and spec.origin is not None

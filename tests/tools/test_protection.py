@@ -128,10 +128,34 @@ def test_any_loader_gives_the_definition(samples: int, size: int, name: str) -> 
 def test_recut_keeps_samples_and_order(sizes: list[int], size: int) -> None:
     everything = torch.arange(sum(sizes))
     parts = [{"x": part, "more": (part * 2, [part * 3])} for part in everything.split(sizes)]
-    found = list(recut(parts, size, torch.device("cpu")))
+    cut = list(recut(parts, size, torch.device("cpu")))
+    assert all(len(pieces) == 1 for pieces in cut)
+    found = [pieces[0] for pieces in cut]
     assert all(len(batch["x"]) == size for batch in found[:-1]) and all(len(batch["x"]) <= size for batch in found)
     for key in (lambda b: b["x"], lambda b: b["more"][0] // 2, lambda b: b["more"][1][0] // 3):
         assert torch.equal(torch.cat([torch.empty(0, dtype=torch.long), *(key(b) for b in found)]), everything)
+
+
+@given(lengths=st.lists(st.tuples(st.integers(1, 9), st.integers(2, 4)), min_size=1, max_size=6))
+@settings(max_examples=30, deadline=None)
+@pytest.mark.parametrize("name", ["ewc", "ewc-exact", "mas"])
+def test_padded_sequences_measure_the_same(name: str, lengths: list[tuple[int, int]]) -> None:
+    """Batches padded to unequal lengths, and the same samples padded to one: zeros add nothing to the mean here."""
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+
+    def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        return model(batch["x"].sum(1)), batch["y"]
+
+    ragged = [{"x": torch.randn(n, length, 3), "y": torch.randint(4, (n,))} for n, length in lengths]
+    whole = [{"x": torch.cat([F.pad(b["x"], (0, 0, 0, 4 - b["x"].shape[1])) for b in ragged])}]
+    whole[0]["y"] = torch.cat([b["y"] for b in ragged])
+    found = []
+    for batches_ in (ragged, whole):
+        protection = Protection(model, name, strength=1.0)
+        protection.consolidate(batches_, predict)
+        found.append(protection.importance["weight"])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-7)
 
 
 @given(seed=st.integers(0, 99), strength=st.floats(0, 100))

@@ -22,6 +22,7 @@ from kenyon.estimator.errors import InputError, InputTypeError, SettingError
 from kenyon.estimator.labels import Labels, as_labels
 from kenyon.estimator.settings import whole
 from kenyon.files import is_folder
+from kenyon.streams.arrays import as_tensor
 from kenyon.streams.datasets import pairs, stacked
 from kenyon.streams.image_folders import ImageFiles
 from kenyon.streams.pool import check_channels
@@ -130,9 +131,9 @@ def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Te
         array = validate_data(owner, data, reset=first, dtype=None if tokens else np.float32)
     if array.dtype == np.uint8 and array.ndim == 4:
         check_channels("X", array.shape)
-        return torch.from_numpy(np.ascontiguousarray(array))
+        return as_tensor(array)
     if tokens and np.issubdtype(array.dtype, np.integer):
-        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+        return as_tensor(np.ascontiguousarray(array, dtype=np.int64))
     if many:
         array = check_array(array, dtype=np.float32, ensure_2d=False, allow_nd=True, input_name="X")
     return torch.from_numpy(np.array(array, dtype=np.float32))

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kenyon.errors import KenyonError, ResultsError
-from kenyon.estimator.errors import SettingError, as_write_errors
+from kenyon.errors import KenyonError, ResultsError, optional_import
+from kenyon.estimator.errors import SettingError, as_setting_errors, as_write_errors
 from kenyon.estimator.inferring import task_weights
 from kenyon.estimator.knowledge import Knowledge
 from kenyon.estimator.settings import single_precision
@@ -153,11 +153,10 @@ def _torch_export(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
 
 
 def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
-    try:
+    with as_setting_errors(), optional_import("ONNX", "onnx", "onnx", "onnxruntime", "onnxscript"):
+        import onnx  # noqa: F401 - the exporter needs it, and onnxscript
         import onnxruntime
-        import onnxscript  # noqa: F401 - the exporter needs it
-    except ImportError as error:
-        raise SettingError("ONNX needs packages that are not installed: pip install 'kenyon[onnx]'.") from error
+        import onnxscript  # noqa: F401
     batch: Any = torch.export.Dim("batch", min=1)
     torch.onnx.export(
         module,

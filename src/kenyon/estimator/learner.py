@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from torch import Tensor
@@ -36,7 +37,7 @@ from kenyon.estimator.telling import summary, telling
 from kenyon.files import as_path
 from kenyon.metrics import Array
 from kenyon.nets import Diversity, Start
-from kenyon.streams.task import Heads
+from kenyon.streams.task import Heads, Split
 from kenyon.threads import cpu_threads
 
 ONLY = "unnamed"  # what a task is called that got no name
@@ -318,15 +319,16 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             labels = classes_of(found, classes, known=before.classes if before else None)
         form = before.form if before else Form.of(inputs, standardise=flag("standardise", self.standardise))
-        train = form.check(inputs), counted(found, labels, "Training")
+        counts = counted(found, labels, "Training")
+        train = Split(form.check(inputs), torch.arange(len(inputs)), counts)
         held = self._part(validation, labels, form, "Validation")
         tests = self._part(test, labels, form, "Test")
         if held is None:
             stays, apart = held_out(
-                train[1], self.validation, whole("seed", self.seed, 0), len(before.names) if before else 0
+                counts, self.validation, whole("seed", self.seed, 0), len(before.names) if before else 0
             )
-            held = (train[0][apart], train[1][apart]) if len(apart) else None
-            train = train[0][stays], train[1][stays]
+            held = Split(inputs, apart, counts[apart]) if len(apart) else None
+            train = Split(inputs, stays, counts[stays])
         return Lesson(ONLY if task is None else task, labels, train, held, tests), form
 
     def _samples(self, X: Any, y: Any, before: Knowledge | None) -> tuple[Tensor, Labels]:
@@ -351,13 +353,13 @@ class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError("This loader shuffles, and nobody could tell which answer is whose. Set shuffle=False.")
         return form.check(arrived(self, X, first=False, tokens=form.kind == "tokens", side=self.side)[0])
 
-    def _part(self, data: Any, classes: Labels, form: Form, what: str) -> tuple[Tensor, Tensor] | None:
+    def _part(self, data: Any, classes: Labels, form: Form, what: str) -> Split | None:
         if data is None:
             return None
         inputs, labels = arrived(self, data, first=False, tokens=form.kind == "tokens", side=self.side)
         if labels is None:
             raise InputError(f"{what} samples need labels: give them as (X, y).")
-        return form.check(inputs), counted(labels, classes, what)
+        return Split(form.check(inputs), torch.arange(len(inputs)), counted(labels, classes, what))
 
     @contextmanager
     def _intact(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import accumulate, chain
 from numbers import Real
 
 import numpy as np
@@ -29,25 +29,32 @@ from kenyon.train.loop import Watcher
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A task's samples, with labels counted from 0 within it."""
+    """A task's samples where they lie, with labels counted from 0 within it. Parts may share a pool."""
 
     name: str
     labels: Labels  # the classes, sorted
-    train: tuple[Tensor, Tensor]
-    validation: tuple[Tensor, Tensor] | None
-    test: tuple[Tensor, Tensor] | None
+    train: Split
+    validation: Split | None
+    test: Split | None
 
 
 @single_precision()
 def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None) -> Knowledge:
     if before is not None:
         plan.check_against(before.fixed)
-    stream = _stream(lesson, plan, before)
-    trainer = plan.trainer(stream)
-    known = len(stream.tasks) - 1
+    trainer = plan.trainer(_stream(lesson, plan, before))
+    try:
+        return _learned(trainer, lesson, plan, before, watch)
+    finally:
+        trainer.close()
+
+
+def _learned(
+    trainer: Trainer, lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None
+) -> Knowledge:
     if before is not None:
         _check(before.net, trainer.net, before.net.backbone_names, trainer.net.backbone_names)
-        go_on(trainer, before.tensors, before.net.layout, known)
+        go_on(trainer, before.tensors, before.net.layout, len(before.stream.tasks))
     with cpu_threads(1 if trainer.net.small else None), as_setting_errors(), as_token_errors():
         at = trainer.run(watch)
     if not trainer.live:
@@ -106,16 +113,17 @@ def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor
 
 
 def _stream(lesson: Lesson, plan: Plan, before: Knowledge | None) -> Stream:
-    """The tasks before and the new one, over one pool."""
-    nothing = lesson.train[0][:0], lesson.train[1][:0]
-    parts = [lesson.train, lesson.validation or nothing, lesson.test or nothing]
-    old = nothing[0] if before is None else before.pool
-    pool = torch.cat([old, *(inputs for inputs, _ in parts)])
-    start = len(old)
-    splits = []
-    for inputs, labels in parts:
-        splits.append(Split(pool, torch.arange(start, start + len(inputs)), labels))
-        start += len(inputs)
+    """The tasks before and the new one, over one pool: where there is but one, it is not copied."""
+    none = torch.zeros(0, dtype=torch.long)
+    parts = [part or Split(lesson.train.pool, none, none) for part in (lesson.train, lesson.validation, lesson.test)]
+    pools: dict[int, Tensor] = {} if before is None or not len(before.pool) else {id(before.pool): before.pool}
+    for part in parts:
+        assert isinstance(part.pool, Tensor)
+        pools[id(part.pool)] = part.pool
+    starts = dict(zip(pools, accumulate(map(len, pools.values()), initial=0), strict=False))
+    pool = lesson.train.pool if len(pools) == 1 else torch.cat(list(pools.values()))
+    splits = [Split(pool, part.index + starts[id(part.pool)], part.labels) for part in parts]
+    assert isinstance(pool, Tensor)
     tasks = [] if before is None else [_over(task, pool) for task in before.stream.tasks]
     new = Met(lesson.name, tuple(map(str, lesson.labels)), *splits)
     return Stream("arriving", plan.seed, (*tasks, new), plan.form.mean, plan.form.std, heads=plan.fixed["heads"])

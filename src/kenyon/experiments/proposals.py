@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, Protocol
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, optional_import
 from kenyon.experiments.config import kind_of
 from kenyon.streams import FIRST_SEED
 
@@ -68,12 +68,8 @@ class Sampled:
 
 
 def import_optuna() -> Any:
-    try:
+    with optional_import("--optuna (without it, a grid is tried)", "search", "optuna"):
         import optuna
-    except ImportError:
-        raise ConfigError(
-            "--optuna needs Optuna: pip install 'kenyon[search]'. Without it, a grid is tried."
-        ) from None
     return optuna
 
 

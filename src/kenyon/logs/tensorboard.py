@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kenyon.errors import ConfigError
+from kenyon.errors import optional_import
 from kenyon.logs.log import LoggedRun, Moment
 
 
 def check_tensorboard() -> None:
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        raise ConfigError("The log tensorboard needs TensorBoard: pip install 'kenyon[tensorboard]'.") from None
+    with optional_import("The log tensorboard", "tensorboard", "tensorboard"):
+        from torch.utils.tensorboard import SummaryWriter  # noqa: F401
 
 
 class TensorBoard:

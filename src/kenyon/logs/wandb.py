@@ -8,16 +8,14 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from kenyon.errors import ConfigError
+from kenyon.errors import optional_import
 from kenyon.files import write_atomically
 from kenyon.logs.log import LoggedRun, Moment
 
 
 def check_wandb() -> None:
-    try:
-        import wandb  # noqa: F401
-    except ImportError:
-        raise ConfigError("The log wandb needs Weights & Biases: pip install 'kenyon[wandb]'.") from None
+    with optional_import("The log wandb", "wandb", "wandb"):
+        from wandb import init  # noqa: F401 - a folder called wandb imports too
 
 
 class WeightsAndBiases:

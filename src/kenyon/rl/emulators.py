@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, optional_import
 from kenyon.machine import cores
 
 SKIP = 4  # frames of an action
@@ -58,13 +58,9 @@ def usual_parts(copies: int) -> int:
 
 
 def check_rom(game: str, rom: str) -> None:
-    try:
+    with optional_import(f"The Atari game {game}", "atari", "ale_py", "gymnasium"):
         from ale_py import roms
         from ale_py.vector_env import AtariVectorEnv  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"Atari games need ale-py and gymnasium ({error.name} is missing): pip install 'kenyon[atari]'."
-        ) from None
     try:
         roms.get_rom_path(rom)
     except OSError as error:

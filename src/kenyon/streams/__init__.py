@@ -4,7 +4,8 @@ from kenyon.streams import cifar, core50, cub, digits, omniglot, tiny_imagenet
 from kenyon.streams.arrays import from_arrays
 from kenyon.streams.catalog import SOURCES, SourceSpec, find_source, register
 from kenyon.streams.cuts import Classes, Domains, Groups, Times
-from kenyon.streams.datasets import from_avalanche, from_dataset, from_hugging_face
+from kenyon.streams.datasets import from_avalanche, from_dataset
+from kenyon.streams.hugging_face import from_hugging_face
 from kenyon.streams.image_folders import from_folder
 from kenyon.streams.partition import FixedTest, GivenValidation, RandomTest, RandomTestByOrigin
 from kenyon.streams.pool import Pool, Ragged

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from kenyon.errors import DataError, expected, shown
-from kenyon.streams.cuts import Classes, Cut
+from kenyon.streams.cuts import Classes, Cut, Groups
 from kenyon.streams.labels import numbered
 from kenyon.streams.partition import FixedTest, GivenValidation, Partition, RandomTest
 from kenyon.streams.pool import channels, check_pool
 from kenyon.streams.source import Source
 
+AT_ONCE = 2**18  # bytes that are made numbers together
+GRAIN = 2**15  # numbers that PyTorch gives a thread at least
 ROUNDING = 1e-9  # of a mean: what varies less is always the same
 
 
@@ -29,6 +34,7 @@ def from_arrays(
     normalise: bool = True,
     ordered: bool = False,
     name: str = "arrays",
+    classes: Sequence[str] | None = None,
 ) -> Source:
     """A source of labelled samples: NumPy arrays, tensors, or whatever NumPy makes arrays of.
 
@@ -40,11 +46,14 @@ def from_arrays(
     which samples validate, (N,) bool; left out, the seed draws the share that the training regime asks for.
     `normalise`: by mean and standard deviation of every channel or column, over all samples that do not test (where
     the seed draws them: over all samples). `ordered`: tasks come in the order of the cut, else the seed shuffles
-    them; times are ordered anyway.
+    them; times are ordered anyway. `classes`: the names of the classes that y counts from 0; a cut may take either.
     """
     pool = as_pool(x)
     check_pool(name, pool)
     labels, names = numbered(y)
+    if classes is not None:
+        names = _named(names, classes, name)
+        by = _by_name(by, classes)
     if len(pool) != len(labels):
         raise DataError(f"{name}: x has {len(pool)} samples and y {len(labels)} labels. Give one label a sample.")
     if len(names) < 2:
@@ -66,6 +75,32 @@ def from_arrays(
     return Source(name, pool, labels, rule, names, groups, mean, std, part=tasks.part, heads=tasks.heads)
 
 
+def _named(numbers: tuple[str, ...], classes: Sequence[str], name: str) -> tuple[str, ...]:
+    """The names of those classes that samples have."""
+    places = [int(number) if number.removeprefix("-").isdigit() else -1 for number in numbers]
+    strange = next((number for number, at in zip(numbers, places, strict=True) if not 0 <= at < len(classes)), None)
+    if strange is not None:
+        raise DataError(
+            f"{name}: a sample has the label {strange}, and there are {len(classes)} classes, counted from 0. Leave "
+            "out samples without a label."
+        )
+    return tuple(str(classes[at]) for at in places)
+
+
+def _by_name(by: Cut | None, classes: Sequence[str]) -> Cut | None:
+    """A cut into groups with the classes by name, where they are given by number."""
+    if not isinstance(by, Groups):
+        return by
+    numbers = {str(number): str(called) for number, called in enumerate(classes) if str(number) not in classes}
+
+    def named(group: Sequence[Any]) -> list[str]:
+        return [numbers.get(str(label), str(label)) for label in group]
+
+    if isinstance(by.groups, Mapping):
+        return Groups({task: named(group) for task, group in by.groups.items()})
+    return Groups([named(group) for group in by.groups])
+
+
 def as_pool(x: Any) -> Tensor:
     """Numbers of any kind in one of those that a pool may have."""
     if isinstance(x, Tensor):
@@ -77,7 +112,7 @@ def as_pool(x: Any) -> Tensor:
             raise DataError(f"x makes no array: {error}. Bring all samples to one shape.") from error
         if found.dtype.kind not in "fiubc":
             raise DataError(f"x must be an array of numbers, not of {found.dtype}. Turn its columns into numbers.")
-        pool = torch.from_numpy(np.ascontiguousarray(found))
+        pool = as_tensor(found)
     if pool.is_complex():
         raise DataError(
             "x has complex numbers. Give their real and imaginary parts, or their absolute values, as numbers of "
@@ -87,6 +122,22 @@ def as_pool(x: Any) -> Tensor:
         return pool
     whole = not pool.is_floating_point() and pool.dtype != torch.bool
     return pool.to(torch.int64 if whole else torch.float32)
+
+
+def as_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """The same numbers in the same memory where that is contiguous. Nobody writes to what users give, so memory that
+    may only be read, such as that of a file, will do; PyTorch would warn of it.
+    """
+    array = np.ascontiguousarray(array)
+    return torch.from_numpy(array if array.flags.writeable else np.asarray(_Writeable(array)))
+
+
+class _Writeable:
+    """An array's memory, under a flag that says it may be written to."""
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self.array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
 def _share(test: float) -> float:
@@ -115,9 +166,42 @@ def moments(pool: Tensor, normalise: bool = True) -> tuple[tuple[float, ...], tu
     if not normalise:
         return (0.0,) * channels(pool), (1.0,) * channels(pool)
     each = pool.movedim(1, 0)  # a channel at a time: in double precision a whole pool could be large
-    means = [float(channel.mean(dtype=torch.float64)) for channel in each]
-    spreads = [float(channel.double().std(correction=0)) for channel in each]
+    if images:
+        means, spreads = zip(*map(_byte_moments, each), strict=True)
+    else:
+        means = tuple(float(channel.mean(dtype=torch.float64)) for channel in each)
+        spreads = tuple(float(channel.double().std(correction=0)) for channel in each)
     scale = 255.0 if images else 1.0
     varies = [spread > ROUNDING * abs(mean) for mean, spread in zip(means, spreads, strict=True)]
     stds = (spread / scale if there else 1.0 for spread, there in zip(spreads, varies, strict=True))
     return tuple(mean / scale for mean in means), tuple(stds)
+
+
+def _byte_moments(channel: Tensor) -> tuple[float, float]:
+    """Mean and standard deviation of bytes, of which few at a time are in memory as anything larger.
+
+    To the bit what PyTorch's `mean` and `std` give in double precision on a CPU: the sum of bytes is exact, and
+    squares are summed in the order of memory, one after another, in as many parts as PyTorch has threads.
+    """
+    ordered = channel.permute(sorted(range(channel.ndim), key=channel.stride, reverse=True)).numpy()
+    count, each = ordered.size, ordered[0].size
+
+    def chunks(begin: int, end: int) -> Iterator[npt.NDArray[np.uint8]]:
+        """Values of a range of places, in order; whole samples are taken, and cut."""
+        step = max(1, AT_ONCE // each)
+        for first in range(begin // each, -(-end // each), step):
+            values = ordered[first : first + step].reshape(-1)
+            yield values[max(0, begin - first * each) : max(0, end - first * each)]
+
+    mean = sum(int(values.sum(dtype=np.int64)) for values in chunks(0, count)) / count
+    size = -(-count // min(torch.get_num_threads(), -(-count // GRAIN)))  # of a part
+    squares = 0.0
+    for begin in range(0, count, size):
+        total = 0.0
+        for values in chunks(begin, min(begin + size, count)):
+            terms = values - mean
+            terms *= terms
+            terms[0] += total
+            total = float(np.add.accumulate(terms, out=terms)[-1])
+        squares += total
+    return mean, math.sqrt(squares / count)

@@ -1,4 +1,5 @@
-"""Streams from datasets of other libraries: PyTorch's, Hugging Face's, and benchmarks of Avalanche.
+"""Streams from datasets of other libraries: PyTorch's, and benchmarks of Avalanche. Those of Hugging Face are in
+`hugging_face`.
 
 All are read into memory, sample by sample, with the transformations that they come with.
 """
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from kenyon.data.images import UnfitError, as_bytes
-from kenyon.errors import ConfigError, DataError
+from kenyon.errors import DataError
 from kenyon.streams.arrays import as_pool, from_arrays, moments
-from kenyon.streams.cuts import Cut, Domains, Times
+from kenyon.streams.cuts import Cut, Times
 from kenyon.streams.labels import numbered
 from kenyon.streams.pool import check_pool
 from kenyon.streams.source import Group, Source
@@ -38,42 +39,11 @@ def from_dataset(
     """
     given = {"train": dataset} | ({} if isinstance(test, float) else {"test": test})
     given |= {} if validation is None else {"validation": validation}
-    parts = {part: pairs(some, f"{name}: {part}") for part, some in given.items()}
-    return _joined(parts, by, test, normalise, ordered, name)
-
-
-def from_hugging_face(
-    dataset: Any,
-    x: str,
-    y: str,
-    by: Cut | str | None = None,
-    *,
-    test: float = 0.2,
-    normalise: bool = True,
-    ordered: bool = False,
-    name: str | None = None,
-) -> Source:
-    """A dataset of Hugging Face (`pip install 'kenyon[hf]'`), or its name in the Hub; `x` and `y` are its columns.
-
-    Where it has the splits train and test, perhaps validation, they are what they say; of one split alone, `test` is
-    the share that the seed draws. `by`: a cut, or the column that says the domain. Else as `from_arrays`.
-    """
-    told = name or (dataset if isinstance(dataset, str) else "hugging-face")
-    if isinstance(dataset, str):
-        dataset = _hub().load_dataset(dataset)
-    splits = dict(dataset) if isinstance(dataset, Mapping) else {"train": dataset}
-    if "train" not in splits:
-        raise DataError(f"{told} has the splits {', '.join(splits)}, and none called train. Give one of them.")
-    used = [split for split in ("train", "test", "validation") if split in splits]
-    rows = {split: list(splits[split]) for split in used}
-    columns = [x, y, *([by] if isinstance(by, str) else [])]
-    for split, some in rows.items():
-        missing = [column for column in columns if some and column not in some[0]]
-        if missing:
-            raise DataError(f"{told}: {split} has the columns {', '.join(some[0])}, and no {missing[0]}.")
-    parts = {split: ([row[x] for row in some], [row[y] for row in some]) for split, some in rows.items()}
-    cut = Domains([row[by] for some in rows.values() for row in some]) if isinstance(by, str) else by
-    return _joined(parts, cut, test, normalise, ordered, told)
+    parts = {}
+    for part, some in given.items():
+        samples, labels = pairs(some, f"{name}: {part}")
+        parts[part] = stacked(samples, f"{name}: {part}"), labels
+    return joined(parts, by, test, normalise, ordered, name)
 
 
 def from_avalanche(benchmark: Any, *, normalise: bool = True, name: str = "avalanche") -> Source:
@@ -122,13 +92,14 @@ def from_avalanche(benchmark: Any, *, normalise: bool = True, name: str = "avala
     )
 
 
-def _joined(
-    parts: Mapping[str, tuple[list[Any], list[Any]]],
+def joined(
+    parts: Mapping[str, tuple[Tensor, Any]],
     by: Cut | None,
     share: Any,
     normalise: bool,
     ordered: bool,
     name: str,
+    classes: Sequence[str] | None = None,
 ) -> Source:
     """One pool of all parts; what each is for is given where there is a part for tests."""
     if isinstance(by, Times) and len(parts) > 1:
@@ -138,7 +109,7 @@ def _joined(
         )
     purpose = np.repeat(list(parts), [len(labels) for _, labels in parts.values()])
     return from_arrays(
-        stacked([sample for samples, _ in parts.values() for sample in samples], name),
+        _one_pool([pool for pool, _ in parts.values()], name),
         [label for _, labels in parts.values() for label in labels],
         by,
         test=purpose == "test" if "test" in parts else share,
@@ -146,7 +117,23 @@ def _joined(
         normalise=normalise,
         ordered=ordered,
         name=name,
+        classes=classes,
     )
+
+
+def _one_pool(pools: list[Tensor], name: str) -> Tensor:
+    """Of all parts; pictures in color where those of any part are."""
+    if len(pools) == 1:
+        return pools[0]
+    pictures = all(pool.dtype == torch.uint8 and pool.ndim == 4 for pool in pools)
+    if pictures and len({pool.shape[1] for pool in pools}) > 1 and max(pool.shape[1] for pool in pools) <= 4:
+        pools = [torch.from_numpy(np.ascontiguousarray(in_color(pool.numpy()))) for pool in pools]
+    start = 0
+    for pool in pools:
+        if pool.shape[1:] != pools[0].shape[1:]:
+            raise unequal(name, start, tuple(pool.shape[1:]), tuple(pools[0].shape[1:]))
+        start += len(pool)
+    return torch.cat(pools)
 
 
 def pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
@@ -164,37 +151,45 @@ def pairs(dataset: Any, what: str) -> tuple[list[Any], list[Any]]:
 
 
 def stacked(samples: Sequence[Any], name: str) -> Tensor:
-    """(N, ...). Pictures of Pillow become bytes with the channel first."""
+    """(N, ...). Pictures of Pillow become bytes with the channel first: grey, or in color where any is."""
     if not samples:
         raise DataError(f"{name} has no samples.")
-    each = []
-    for number, sample in enumerate(samples):
-        try:
-            each.append(_array(sample))
-        except UnfitError as problem:
-            raise DataError(f"{name}: sample {number} {problem}.") from None
+    each = [_array(sample, f"{name}: sample {i}") for i, sample in enumerate(samples)]
+    if all(_is_picture(sample) for sample in samples) and len({len(picture) for picture in each}) > 1:
+        each = [in_color(picture) for picture in each]
     strange = next((i for i, one in enumerate(each) if one.shape != each[0].shape), None)
     if strange is not None:
-        raise DataError(
-            f"{name}: sample {strange} has the shape {each[strange].shape} and the first {each[0].shape}. Bring them "
-            "to one size."
-        )
+        raise unequal(name, strange, each[strange].shape, each[0].shape)
     return as_pool(np.stack(each))
 
 
-def _array(sample: Any) -> Any:
+def unequal(name: str, sample: int, shape: tuple[int, ...], first: tuple[int, ...]) -> DataError:
+    """The error for a sample that has another shape than the first."""
+    return DataError(f"{name}: sample {sample} has the shape {shape} and the first {first}. Bring them to one size.")
+
+
+def in_color(pictures: Any) -> Any:
+    """(..., C, H, W) of 1 to 4 channels with 3: grey ones repeated, and without an alpha channel."""
+    channels = pictures.shape[-3]
+    if channels >= 3:
+        return pictures[..., :3, :, :]
+    return np.repeat(pictures[..., :1, :, :], 3, axis=-3)
+
+
+def _array(sample: Any, what: str) -> Any:
     if isinstance(sample, Tensor):
         return sample.detach().cpu().numpy()
-    picture = hasattr(sample, "getbands")
-    found = np.asarray(as_bytes(sample) if picture else sample)
-    if picture:
-        return found[None] if found.ndim == 2 else np.moveaxis(found, -1, 0)
-    return found
+    return _bytes_of(sample, what) if _is_picture(sample) else np.asarray(sample)
 
 
-def _hub() -> Any:
+def _is_picture(sample: Any) -> bool:
+    return hasattr(sample, "getbands")
+
+
+def _bytes_of(picture: Any, what: str) -> Any:
+    """(C, H, W) uint8 of a picture of Pillow: 1 channel, 2 (with alpha), 3 or 4."""
     try:
-        import datasets
-    except ImportError as error:
-        raise ConfigError("Datasets of the Hub need Hugging Face's library: pip install 'kenyon[hf]'.") from error
-    return datasets
+        found = np.asarray(as_bytes(picture))
+    except UnfitError as problem:
+        raise DataError(f"{what} {problem}.") from None
+    return found[None] if found.ndim == 2 else np.moveaxis(found, -1, 0)

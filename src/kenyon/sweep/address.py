@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kenyon.errors import ConfigError, ResultsError
+from kenyon.errors import ConfigError, ResultsError, optional_import
 from kenyon.files import write_atomically
 
 
@@ -119,12 +119,8 @@ def _moment(path: Path) -> tuple[int, int]:
 
 
 def _file_system(address: str) -> tuple[Any, str]:
-    try:
+    with optional_import(f"A store at an address (not in a folder) such as {address}", "remote", "fsspec"):
         import fsspec
-    except ImportError:
-        raise ConfigError(
-            f"A store at an address such as {address} needs fsspec: pip install 'kenyon[remote]'. A folder does not."
-        ) from None
     try:
         files, root = fsspec.core.url_to_fs(address)
     except ImportError as error:  # of the service's own package

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, optional_import
 from kenyon.sweep.orders import FAILED, Order, Outcome
 from kenyon.sweep.working import work
 
@@ -235,9 +235,7 @@ def _check_version() -> None:
 
 def _ray() -> Any:
     _check_version()
-    try:
+    with optional_import("--ray", "ray", "ray"):
         import ray
         import ray.exceptions
-    except ImportError:
-        raise ConfigError("--ray needs Ray: pip install 'kenyon[ray]'.") from None
     return ray

@@ -1,6 +1,6 @@
 """Stability protection and active forgetting as plain losses, for models and training loops of one's own.
 
-`kenyon.tools.lightning` and `kenyon.tools.avalanche` put them into those programs' training.
+`kenyon.tools.lightning`, `.huggingface` and `.avalanche` put them into the training of those programs.
 """
 
 from kenyon.tools.af1 import AF1

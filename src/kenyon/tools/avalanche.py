@@ -13,17 +13,15 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from kenyon.errors import ConfigError
+from kenyon.errors import optional_import
 from kenyon.importance import GradientImportance, Merge
 from kenyon.tools.parameters import Excluded
 from kenyon.tools.protection import Protection
 from kenyon.tracked import PathImportance
 
-try:
+with optional_import("ProtectionPlugin", "avalanche", "avalanche"):
     from avalanche.models.utils import avalanche_forward
     from avalanche.training.plugins import SupervisedPlugin
-except ImportError:
-    raise ConfigError("ProtectionPlugin needs Avalanche: pip install 'kenyon[avalanche]'.") from None
 
 MEASURED_AT_ONCE = 256  # samples read together; importance is measured in batches of its own size
 

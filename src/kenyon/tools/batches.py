@@ -31,21 +31,41 @@ def inputs_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
     return logits, batch[1]
 
 
-def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[Any]:
-    """The samples of a loader in their order, in batches of `size` but for the last."""
+def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[list[Any]]:
+    """The samples of a loader in their order, in batches of `size` but for the last.
+
+    A batch is a list of parts: one, unless it has samples of several of the loader's batches that differ in shape,
+    as those of sequences do that are padded batch by batch.
+    """
     if isinstance(loader, Dataset):
         raise ConfigError("Importance is measured on batches, and this is a dataset. Give DataLoader(dataset, 32).")
-    kept: Any = None
+    parts: list[Any] = []
     for batch in loader:
         batch = _each(lambda part: part.to(device), batch)
-        kept = batch if kept is None else _joined(kept, batch)
-        samples = _length(kept)
-        cuts = range(0, samples - samples % size, size)
-        for start in cuts:
-            yield _cut(kept, start, start + size)
-        kept = _cut(kept, len(cuts) * size, samples) if samples % size else None
-    if kept is not None:
-        yield kept
+        if _length(batch) == 0:
+            continue
+        if parts and _alike(parts[-1], batch):
+            parts[-1] = _each(lambda *tensors: torch.cat(tensors), parts[-1], batch)
+        else:
+            parts.append(batch)
+        while sum(map(_length, parts)) >= size:
+            whole, parts = _divided(parts, size)
+            yield whole
+    if parts:
+        yield parts
+
+
+def _divided(parts: list[Any], size: int) -> tuple[list[Any], list[Any]]:
+    """The first `size` samples, and the others."""
+    first: list[Any] = []
+    for number, part in enumerate(parts):
+        length = _length(part)
+        if length >= size:
+            rest = [_cut(part, size, length)] if length > size else []
+            return [*first, _cut(part, 0, size)], [*rest, *parts[number + 1 :]]
+        first.append(part)
+        size -= length
+    return first, []
 
 
 def _each(change: Callable[..., Any], *trees: Any) -> Any:
@@ -77,11 +97,14 @@ def _cut(batch: Any, start: int, stop: int) -> Any:
     return _each(lambda part: part[start:stop], batch)
 
 
-def _joined(one: Any, other: Any) -> Any:
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two batches differ in nothing but their values and their number of samples."""
     try:
-        return _each(lambda *parts: torch.cat(parts), one, other)
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        same: list[bool] = []
+        _each(lambda a, b: same.append(a.shape[1:] == b.shape[1:] and a.dtype == b.dtype), one, other)
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"Batches differ in more than their number of samples ({error}), and importance is measured on batches "
-            "of a size of its own. Let the loader give samples of one shape."
+            f"Batches of the loader differ in their parts ({type(error).__name__}: {error}). Let it give batches of "
+            "one kind."
         ) from error
+    return all(same)

@@ -35,29 +35,13 @@ def measured(
     found = {name: torch.zeros_like(p, dtype=precise(p)) for name, p in parameters.items()}
     samples, device = 0, next(iter(moving.values())).device
     with torch.enable_grad(), _in_mode(model, dropout=importance.dropout):
-        for batch in recut(loader, importance.batch, device):
-            logits, labels = predict(model, batch)
-            _check_shapes(logits, labels, classes=importance.objective is mean_cross_entropy)
-            valid = torch.ones(len(logits), device=logits.device)
-            try:
-                value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
-            except (IndexError, RuntimeError) as error:
-                if isinstance(error, torch.OutOfMemoryError):
-                    raise
-                raise ConfigError(
-                    f"Labels ({labels.dtype}) do not fit the logits {tuple(logits.shape)}: {error} Give the class of "
-                    f"every sample, a whole number from 0 to {logits.shape[1] - 1}; predict=... may change them."
-                ) from error
-            if value.ndim:
-                raise ConfigError(
-                    f"The objective of {importance.name} gives {tuple(value.shape)} for a batch. It must be one "
-                    "number: the sum or the mean over the samples."
-                )
+        for parts in recut(loader, importance.batch, device):
+            value, count = _objective(importance, model, parts, predict)
             gradients = torch.autograd.grad(value, list(moving.values()), allow_unused=True)
             for name, gradient in zip(moving, gradients, strict=True):
                 if gradient is not None:
                     found[name].add_(importance.reduce(gradient.to(found[name].dtype)))
-            samples += len(logits)
+            samples += count
     if processes() > 1:
         found = {name: summed(tensor) for name, tensor in found.items()}
         samples = int(summed(torch.tensor(samples)))
@@ -70,6 +54,53 @@ def measured(
         tensor.div_(samples)
     check_finite(found)
     return found
+
+
+def check_batch(importance: GradientImportance, model: nn.Module, batch: Any, predict: Predict) -> None:
+    """Refuse a batch that importance cannot be measured on, before anything is trained. It costs a forward pass of
+    one batch of the definition's size, and changes neither the model nor PyTorch's random state.
+    """
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad(), _in_mode(model):
+        for parts in recut([batch], importance.batch, device):
+            try:
+                _objective(importance, model, parts, predict)
+            except ConfigError:
+                raise
+            except Exception as error:  # a module may raise anything
+                raise ConfigError(
+                    f"Importance cannot be measured on the loader's batches: {type(error).__name__}: {error}. Say "
+                    "with predict=... how logits and labels come from the model and a batch."
+                ) from error
+            break
+
+
+def _objective(
+    importance: GradientImportance, model: nn.Module, parts: list[Any], predict: Predict
+) -> tuple[Tensor, int]:
+    """Its value for the samples of all parts together, and how many they are."""
+    predicted = [predict(model, part) for part in parts]
+    for logits, labels in predicted:
+        _check_shapes(logits, labels, classes=importance.objective is mean_cross_entropy)
+    logits, labels = predicted[0]
+    if len(parts) > 1:
+        logits, labels = (torch.cat(tensors) for tensors in zip(*predicted, strict=True))
+    valid = torch.ones(len(logits), device=logits.device)
+    try:
+        value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
+    except (IndexError, RuntimeError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ConfigError(
+            f"Labels ({labels.dtype}) do not fit the logits {tuple(logits.shape)}: {error} Give the class of "
+            f"every sample, a whole number from 0 to {logits.shape[1] - 1}; predict=... may change them."
+        ) from error
+    if value.ndim:
+        raise ConfigError(
+            f"The objective of {importance.name} gives {tuple(value.shape)} for a batch. It must be one "
+            "number: the sum or the mean over the samples."
+        )
+    return value, len(logits)
 
 
 def _check_shapes(logits: Tensor, labels: Tensor, *, classes: bool) -> None:
@@ -94,7 +125,7 @@ def check_finite(found: dict[str, Tensor]) -> None:
 
 
 @contextmanager
-def _in_mode(model: nn.Module, *, dropout: bool) -> Iterator[None]:
+def _in_mode(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
     """Dropout on or off. Layers that keep running statistics use them, and all buffers are as they were in the end:
     spectral normalisation, for one, changes its own whenever it computes.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +17,26 @@ Excluded = str | nn.Module | Sequence[str | nn.Module]
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The module itself, without DistributedDataParallel or torch.compile around it: they share its parameters."""
+    """The module itself, without DistributedDataParallel, torch.compile or Fabric around it: they share its
+    parameters.
+    """
     while True:
-        compiled = getattr(model, "_orig_mod", None)
+        # torch.compile's module, and Fabric's
+        inner = getattr(model, "_orig_mod", None), getattr(model, "_original_module", None)
+        wrapped = next((module for module in inner if isinstance(module, nn.Module)), None)
         if isinstance(model, (DistributedDataParallel, DataParallel)):
             model = model.module
-        elif isinstance(compiled, nn.Module):
-            model = compiled
+        elif wrapped is not None:
+            model = wrapped
         else:
             return model
+
+
+def bare_optimizer(optimizer: Any) -> Any:
+    """The optimizer inside a wrapper of Accelerate, Fabric or Lightning: its hooks see every step that is taken."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def listed(exclude: Excluded) -> list[str | nn.Module]:

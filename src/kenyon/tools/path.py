@@ -39,6 +39,8 @@ class Path:
             return
         mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
         if not any(id(p) in mine for p in self.chosen.named().values()):
+            if any(id(p) in mine for p in self.chosen.model.parameters()):
+                return  # it moves excluded parts alone
             raise ConfigError(
                 f"This {type(optimiser).__name__} moves none of the parameters that are protected: it was made for "
                 "another model, or before this one was copied. Make one of this model's parameters and track that."

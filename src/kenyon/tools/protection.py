@@ -14,8 +14,8 @@ from kenyon.importance import GradientImportance, Merge, accumulated, fisher_exa
 from kenyon.strengths import check_strength
 from kenyon.tools.batches import Predict, inputs_and_labels
 from kenyon.tools.distance import distance
-from kenyon.tools.measuring import check_finite, measured
-from kenyon.tools.parameters import Chosen, Excluded, like, precise
+from kenyon.tools.measuring import check_batch, check_finite, measured
+from kenyon.tools.parameters import Chosen, Excluded, bare_optimizer, like, precise
 from kenyon.tools.path import Path
 from kenyon.tracked import PathImportance, si
 
@@ -74,7 +74,7 @@ class Protection:
         """Follow every step of these optimisers. For si, which is measured along the way; others need it not."""
         if self.path is None:
             return
-        for optimiser in optimisers:
+        for optimiser in map(bare_optimizer, optimisers):
             if not isinstance(optimiser, torch.optim.Optimizer):
                 raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimiser).__name__}.")
             self.path.follow(optimiser)
@@ -103,6 +103,11 @@ class Protection:
         self.tasks += 1
         if self.path is not None:
             self.path.begin_task(parameters)
+
+    def check(self, batch: Any, predict: Predict = inputs_and_labels) -> None:
+        """Refuse a batch that `consolidate` could not measure importance on: to be called before training."""
+        if isinstance(self.definition, GradientImportance):
+            check_batch(self.definition, self.chosen.model, batch, predict)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the settings, for the checkpoint of the loop around it."""

@@ -93,7 +93,7 @@ class Values:
             mean, std = (
                 torch.tensor(v, device=device).view(-1, *(1,) * (pool.ndim - 2)) for v in (stream.mean, stream.std)
             )
-            return (values - mean) / std
+            return (values - mean).div_(std)
 
         self.pools = _each(streams, normalised)
         self.one_pool = _one(self.pools)
@@ -134,5 +134,10 @@ def _laid(pool: Pool, device: torch.device, pad: int, frame: Frame | None) -> Po
     if isinstance(pool, Ragged):
         return replace(pool.to(device), pixels=F.pad(pool.pixels.to(device), (0, pad)))
     pool = pool.to(device).permute(0, 2, 3, 1)
-    edges = [] if frame is None else [frame.offset, frame.side - frame.offset - pool.shape[1]] * 2
-    return F.pad(pool, (0, pad, *edges)).contiguous()
+    if not pad and frame is None:
+        return pool.contiguous()
+    N, H, W, C = pool.shape
+    begin, more = (0, 0) if frame is None else (frame.offset, frame.side - H)
+    laid = pool.new_zeros(N, H + more, W + more, C + pad)
+    laid[:, begin : begin + H, begin : begin + W, :C] = pool
+    return laid

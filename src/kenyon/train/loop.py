@@ -103,6 +103,13 @@ class Trainer:
         self.validation_loss = torch.zeros(R, device=self.device)
         self.finite, self.settling = Finite(R, self.device), Answers(self.device)
 
+    def close(self) -> None:
+        """Free everything but what others refer to. Trainer, engine, hooks and captured steps refer to each other, so
+        that data and work space would otherwise stay until the garbage collector runs.
+        """
+        vars(self.engine).clear()
+        vars(self).clear()
+
     # ------------------------------------------------------------------ the loop
 
     def run(self, watch: Watcher | None = None) -> Position:
