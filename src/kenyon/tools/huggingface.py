@@ -19,8 +19,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from kenyon.checksums import tensors_intact, write_tensors
 from kenyon.errors import ConfigError, ResultsError, optional_import
-from kenyon.sealed import unbroken, write_sealed
 from kenyon.tools.batches import Predict
 from kenyon.tools.parameters import bare
 from kenyon.tools.protection import Protection
@@ -150,7 +150,7 @@ def save_protection(folder: str | Path, protection: Protection, *, consolidated:
     head: dict[str, Any] = {"consolidated": consolidated}
     tensors: dict[str, Tensor] = {}
     _flatten(protection.state_dict(), "", head, tensors)
-    write_sealed(Path(folder) / FILE, tensors, {"protection": json.dumps(head)})
+    write_tensors(Path(folder) / FILE, tensors, {"protection": json.dumps(head)})
 
 
 def load_protection(folder: str | Path, protection: Protection) -> bool:
@@ -165,7 +165,7 @@ def load_protection(folder: str | Path, protection: Protection) -> bool:
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        whole = unbroken(path, said["checksum"])
+        whole = tensors_intact(path, said["checksum"])
         head = json.loads(said["protection"])
     except (SafetensorError, OSError, LookupError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Resume from another checkpoint.") from error
