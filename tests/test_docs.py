@@ -89,7 +89,7 @@ def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.setattr("kenyon.streams.digits._drawings", _few_drawings)
-    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **options: Path(path).touch())
+    monkeypatch.setattr(Figure, "savefig", lambda figure, place, **options: place.write(b"a picture"))
     monkeypatch.setattr("gc.collect", lambda: 0)  # after every fleet, through all that other tests left in memory
     checked = runner.check_seeds
     monkeypatch.setattr(runner, "check_seeds", lambda seeds: checked(seeds)[:2])
