@@ -365,6 +365,9 @@ def test_every_kind_of_file_is_looked_at(out: Path) -> None:
     }
     assert [one.state for one in verify(out / "learner.safetensors")] == ["whole"]
     assert [one.path.name for one in verify(folder / "weights-1.safetensors")] == ["weights-1.safetensors"]
+    (folder / "result.json").unlink()
+    (folder / "result.json").symlink_to("nowhere")
+    assert states(verify(folder), folder)["weights-0.safetensors"] == "left over"
     (out / "none").mkdir()
     for nothing, told in (("nowhere", "There is nothing at"), ("none", "Kenyon has written nothing at")):
         with pytest.raises(ResultsError, match=told):

@@ -27,7 +27,7 @@ from kenyon.checksums import (
     tensors_intact,
 )
 from kenyon.errors import KenyonError, ResultsError
-from kenyon.files import alone_in, write_atomically
+from kenyon.files import alone_in, as_path, is_file, is_folder, is_there, write_atomically
 from kenyon.machine import MACHINE, alive, cores
 
 State = Literal["whole", "unsealed", "changed", "missing", "unreadable", "left over"]
@@ -55,10 +55,12 @@ Check = Callable[[], Verified | None]  # None: the file is not Kenyon's, or has 
 
 def verify(path: Path | str) -> list[Verified]:
     """Compare all files of Kenyon's at or below a path with their checksums, in the order of their names."""
-    path = Path(path)
-    if path.is_dir():
-        checks = [check for folder, names in _folders(path) for check in _checks(folder, names)]
-    elif os.path.lexists(path):
+    path = as_path("path", path)
+    if is_folder(path):
+        closed: list[OSError] = []
+        checks = [check for folder, names in _folders(path, closed) for check in _checks(folder, names)]
+        checks += [partial(_found, Verified(Path(e.filename), "unreadable", _words(e))) for e in closed]
+    elif is_there(path):
         names = {path.name, *(name for name in RESULTS if WEIGHTS.fullmatch(path.name))}
         if path.name in RESULTS:
             names |= {one.name for one in path.parent.iterdir() if WEIGHTS.fullmatch(one.name)}
@@ -72,13 +74,15 @@ def verify(path: Path | str) -> list[Verified]:
     return sorted(found, key=lambda one: one.path)
 
 
-def accept(path: Path) -> Verified:
+def accept(path: Path | str) -> Verified:
     """Take a JSON file as it is, after an edit that was meant, and give it a new checksum.
 
     A result then says that its numbers were unsealed, and names the weights that lie beside it now.
     """
-    if path.is_dir():
-        raise ResultsError(f"{path} is a folder. Name the one file whose change is meant.")
+    path = as_path("path", path)
+    if not is_file(path):
+        what = "a folder" if is_folder(path) else "not there"
+        raise ResultsError(f"{path} is {what}. Name the one file whose change is meant.")
     from kenyon.experiments.results import checksummed_text
 
     with alone_in(path.parent):  # another process may be adding runs
@@ -111,8 +115,9 @@ def _accepted_result(body: dict[str, Any], path: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------- what to look at
 
 
-def _folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
-    for folder, below, names in os.walk(path):
+def _folders(path: Path, closed: list[OSError]) -> Iterator[tuple[Path, list[str]]]:
+    """Every folder with its files. Those that may not be looked into are `closed`."""
+    for folder, below, names in os.walk(path, onerror=closed.append):
         below[:] = sorted(name for name in below if not name.startswith(".") or name == SWEEP)
         yield Path(folder), sorted(names)
 

@@ -76,7 +76,8 @@ PAIRS = st.one_of(
 WORDS = st.one_of(
     st.sampled_from(
         [
-            "run", "search", "list", "show", "analyse", "reproduce", "report", "data", "get", "bench", "-m",
+            "run", "search", "list", "show", "analyse", "reproduce", "report", "verify", "--accept", "data", "get",
+            "bench", "-m",
             "--method", "--seeds", "--config", "--tasks", "--epochs", "--device", "--data", "--out", "--set",
             "--learners", "--fleet", "--fwt", "--no-fwt", "--json", "--markdown", "--what", "--benchmark", "--scale",
             "--list", "--protocol", "--folds", "--share", "--optuna", "--trials", "--together", "--deterministic",
@@ -93,7 +94,7 @@ COMMANDS = st.one_of(
     st.lists(WORDS, max_size=8),
     st.builds(
         lambda command, words: [command, *words],
-        st.sampled_from(["run", "search", "list", "show", "analyse", "reproduce", "report", "data"]),
+        st.sampled_from(["run", "search", "list", "show", "analyse", "reproduce", "report", "verify", "data"]),
         st.lists(WORDS, max_size=6),
     ),
 )
