@@ -19,7 +19,7 @@ __all__ = ["pytestmark"]
 def test_at_every_moment(tmp_path: Path, record: dict[str, Any]) -> None:
     """Over a short run, a command that shows something, and one that does almost nothing."""
     counts = {"signals": 0, "ended_by_them": 0, "finished_before": 0}
-    for words, moments in ((SHORT, 40), (SHOWN, 40), (RUN, 100)):
+    for words, moments in ((SHORT, 30), (SHOWN, 15), (RUN, 25)):
         place = [str(tmp_path / "whole")] if words == RUN else []
         began = time.monotonic()
         process = start(*words, *place)
