@@ -2,14 +2,21 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PROGRAMS := .venv-programs
 
-.PHONY: demo test docs torture lint types browser clean
+.PHONY: demo test test-programs docs torture lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
 
 test: $(VENV)/.installed-dev lint types browser
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+
+# The integrations against Lightning, transformers, Accelerate and datasets themselves, in a venv of their own: `make test`
+# skips what is not installed. PyTorch comes first, so that none of them chooses another. The count is in
+# benchmarks/soundness.json.
+test-programs: $(PROGRAMS)/.installed
+	OMP_NUM_THREADS=1 $(PROGRAMS)/bin/python benchmarks/programs.py
 
 # The site, in build/site/index.html. Warnings are errors.
 docs: $(VENV)/.installed-dev
@@ -44,5 +51,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q -e '.[docs]' || echo "The tools of the site could not be installed: its tests are skipped."
 	touch $@
 
+$(PROGRAMS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(PROGRAMS)
+	$(PROGRAMS)/bin/pip install -q -e .
+	$(PROGRAMS)/bin/pip install -q -e '.[hf,lightning,transformers]' pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo-results build/site
+	rm -rf $(VENV) $(PROGRAMS) demo-results build/site
