@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOWEST := .venv-lowest
+PROGRAMS := .venv-programs
 
 # The Python of `make gpu-test`: one with a CUDA build of PyTorch and the tools of the extra `dev`.
 GPU_PYTHON ?= python3
 
-.PHONY: demo test test-lowest gpu-test docs torture mutants lint types browser clean
+.PHONY: demo test test-lowest test-programs gpu-test docs torture mutants lint types browser clean
 
 demo: $(VENV)/.installed
 	$(BIN)/kenyon run digits --method finetune,ewc,caf-ewc --seeds 5 --out demo-results
@@ -25,6 +26,12 @@ test-lowest: $(LOWEST)/.installed
 gpu-test:
 	OMP_NUM_THREADS=1 KENYON_RECORD="gpu-tests: tests of kernels and of training on a GPU" PYTHONPATH=src:.:$$PYTHONPATH \
 	  $(GPU_PYTHON) -m pytest -m "(gpu or kernels) and not torture" -n 10 --dist worksteal -p no:benchmark
+
+# The integrations against Lightning, transformers, Accelerate and datasets themselves, in a venv of their own: `make test`
+# skips what is not installed. PyTorch comes first, so that none of them chooses another. The count is in
+# benchmarks/soundness.json.
+test-programs: $(PROGRAMS)/.installed
+	OMP_NUM_THREADS=1 $(PROGRAMS)/bin/python benchmarks/programs.py
 
 # The site, in build/site/index.html. Warnings are errors.
 docs: $(VENV)/.installed-dev
@@ -70,5 +77,11 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest.py
 	$(LOWEST)/bin/pip install -q -e . -r $(LOWEST)/requirements.txt
 	touch $@
 
+$(PROGRAMS)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(PROGRAMS)
+	$(PROGRAMS)/bin/pip install -q -e .
+	$(PROGRAMS)/bin/pip install -q -e '.[hf,lightning,transformers]' pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(LOWEST) demo-results build/site
+	rm -rf $(VENV) $(LOWEST) $(PROGRAMS) demo-results build/site

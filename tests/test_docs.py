@@ -50,6 +50,7 @@ OPTIONAL = {
     "ray",
     "tensorboard",
     "timm",
+    "transformers",
     "wandb",
 }
 BEYOND = {"--optuna", "--ray", "atari", "tensorboard", "wandb"}  # words of commands that are only parsed

@@ -12,7 +12,7 @@ import pytest
 
 PAGE = Path(__file__).parents[2] / "docs" / "inside-other-tools.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-EXTRAS = ("lightning", "avalanche")
+EXTRAS = ("lightning", "transformers", "avalanche")
 
 
 def needs(block: str) -> list[str]:
@@ -25,9 +25,10 @@ def said() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.filterwarnings("ignore")  # of Lightning and Avalanche
+@pytest.mark.filterwarnings("ignore")  # of these programs
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_blocks_run(number: int, said: dict[str, Any]) -> None:
+def test_blocks_run(number: int, said: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     if "tasks" not in said:
         exec(BLOCKS[0], said)
     for extra in needs(BLOCKS[number]):
@@ -43,5 +44,5 @@ def test_the_example_runs(method: str) -> None:
     assert 50 < example["run"](method, 0) <= 100
 
 
-def test_the_page_shows_both_programs() -> None:
+def test_the_page_shows_all_programs() -> None:
     assert sorted(extra for block in BLOCKS for extra in needs(block)) == sorted(EXTRAS)
