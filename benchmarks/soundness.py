@@ -34,7 +34,9 @@ def record(section: str, what: str, path: Path = RECORD, **counts: Any) -> None:
 def origin() -> dict[str, str]:
     """Commit, date, versions and device of this process."""
     here = RECORD.parent
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=here)
+    git = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=here
+    )
     commit = os.environ.get("KENYON_COMMIT") or git.stdout.strip()  # a copy of the tree may have no history
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return {
