@@ -49,7 +49,12 @@ TARGETS: dict[str, Target] = {
     ),
     "ensemble": Target(
         _in("train/", "fleet", "members", "memory", "evaluate") + _in("", "replay"),
-        ("tests/train/test_together.py", "tests/train/test_members.py", "tests/train/test_replay.py"),
+        (
+            "tests/train/test_batches.py",
+            "tests/train/test_together.py",
+            "tests/train/test_members.py",
+            "tests/train/test_replay.py",
+        ),
     ),
     "ppo": Target(_in("rl/", "ppo", "rollout", "policy"), ("tests/rl/test_ppo.py", "tests/rl/test_loop.py")),
     "theory": Target(
@@ -75,6 +80,7 @@ TARGETS: dict[str, Target] = {
         _in("methods/", "columns", "defaults", "independent", "registry", "regularised", "replayed", "together")
         + _in("experiments/", "hyperparameters"),
         (
+            "tests/test_methods.py",
             "tests/experiments/test_searched.py",
             "tests/experiments/test_meanings.py",
             "tests/train/test_own_penalties.py",
@@ -97,6 +103,7 @@ SUITE = (
     "tests/streams/test_omniglot.py",
     "tests/streams/test_cifar.py",
     "tests/rl/test_importance.py",
+    "tests/rl/test_runs.py",
     "tests/sweep/test_leases.py",
     "tests/experiments/test_scores.py",
     "tests/experiments/test_arguments.py",

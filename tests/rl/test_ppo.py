@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from kenyon.nets import Outputs
 from kenyon.rl.ppo import advantages, drawn, mean_entropy, policy_loss, ppo_loss, standardised, taken, value_loss
-from kenyon.rl.rollout import Rollout
+from kenyon.rl.rollout import Rollout, looked_at
 from tests.rl.fleets import agents
 from tests.rl.slow import slow_advantages, slow_policy_loss, slow_value_loss
 
@@ -77,6 +78,25 @@ def test_actions_are_drawn_as_likely_as_they_are() -> None:
     assert int(drawn(logits[:1], torch.tensor([1.0]), 3)) == 2  # whatever rounding does to the sum
     torch.testing.assert_close(taken(logits[:3], torch.tensor([0, 1, 2])), logits[0].log_softmax(0)[:3])
     assert float(mean_entropy(torch.zeros(5, 8))) == pytest.approx(math.log(8))
+
+
+def test_an_action_is_drawn_by_where_a_number_falls() -> None:
+    """Probabilities 0, 1/2 and 1/2: [0, 1/2) is the second action, [1/2, 1) the third, and the first never comes."""
+    logits = torch.tensor([-torch.inf, 0.0, 0.0])
+    for chance, action in ((0.0, 1), (0.4999, 1), (0.5, 2), (0.9999, 2)):
+        assert int(drawn(logits, torch.tensor(chance), 3)) == action
+
+
+def test_what_the_network_looks_at() -> None:
+    """Bytes as numbers from 0 to 1, with empty channels where the network is computed with more."""
+    pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).view(1, 1, 2, 2)
+    for wanted in (None, 1, 3):
+        net = SimpleNamespace(dtype=torch.float32, execute=SimpleNamespace(input_channels=wanted))
+        seen = looked_at(net, pixels)  # type: ignore[arg-type]
+        assert seen.shape == (1, wanted or 1, 2, 2) and seen[0, 0].flatten().tolist() == pytest.approx(
+            [0, 0.2, 1, 0.4]
+        )
+        assert not seen[:, 1:].any()
 
 
 def test_advantages_have_mean_zero_and_deviation_one_run_by_run() -> None:
