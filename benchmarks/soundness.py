@@ -32,8 +32,8 @@ def record(section: str, what: str, path: Path = RECORD, **counts: Any) -> None:
 
 def origin() -> dict[str, str]:
     """Commit, date, versions and device of this process."""
-    here = RECORD.parent
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=here)
+    asked = ["git", "-C", str(RECORD.parent), "rev-parse", "--short", "HEAD"]
+    git = subprocess.run(asked, capture_output=True, text=True, check=False)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     return {
         "commit": git.stdout.strip(),
