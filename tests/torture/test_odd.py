@@ -15,7 +15,7 @@ from kenyon.files import as_path
 from kenyon.train import Training
 from tests.torture.odd import cases, tried
 
-SAMPLE = 8  # of so many cases, make test tries one
+SAMPLE = 16  # of so many cases, make test tries one
 
 
 def check(step: int, first: int = 0) -> tuple[int, int]:
@@ -39,7 +39,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_some() -> None:
     count, taken = check(SAMPLE)
-    assert count > 300 and 0 < taken < count / 2
+    assert count > 150 and 0 < taken < count / 2
 
 
 @pytest.mark.torture
