@@ -27,6 +27,7 @@ from kenyon.data.archives import DATASETS, locate
 from kenyon.data.folders import data_folders
 from kenyon.errors import KenyonError
 from kenyon.experiments.benchmarks import find_benchmark
+from kenyon.experiments.harvest import SHARING
 from kenyon.experiments.results import Result
 from kenyon.machine import cores
 
@@ -211,6 +212,7 @@ if __name__ == "__main__":
     todo = missing(asked.have, asked.out, asked.again, asked.only, asked.seeds)
     if asked.at_once:
         # Each has a share of the cores: its threads would only wait for one another.
+        os.environ[SHARING] = str(asked.at_once - 1)
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // asked.at_once)))
         carry_out(todo, asked.have, asked.out, asked.at_once, asked.seconds, asked.again)
     else:

@@ -23,6 +23,7 @@ LEFT_OUT = {  # extras, and why their bounds are not tried here
     "hf": "80 MB of pyarrow and pandas",
     "lightning": "brings a second copy of what training needs; tests/tools runs with it where it is installed",
     "ray": "80 MB; tests/sweep runs with it where it is installed",
+    "transformers": "likewise, by make test-programs",
     "wandb": "starts a service of 60 MB",
 }
 TOOLS = ("ruff", "mypy")  # of dev: what they find changes with every release

@@ -380,8 +380,8 @@ def test_what_one_pass_over_the_weights_takes() -> None:
     """At most two pulls and one decay, sorted by their kinds."""
     pulls = [Pull(torch.ones(1), torch.full((1, 2), i), torch.zeros(1, 2)) for i in range(3)]
     decays = [Decay(torch.full((1, 1), i), torch.zeros(2, dtype=torch.long)) for i in range(2)]
-    both = sorted_forces([decays[0], pulls[1], pulls[0]])
-    assert all(one[1] is pull.weight for one, pull in zip(both.pulls, (pulls[1], pulls[0]), strict=True))
-    assert both.fit and both.decay is not None and both.decay[0] is decays[0].rates
-    assert sorted_forces([]).decay is None and sorted_forces([]).fit
-    assert not sorted_forces(pulls).fit and not sorted_forces(decays).fit
+    both = sorted_forces([decays[0], pulls[1], pulls[0]], 1)
+    assert all(torch.equal(one[1], pull.weight) for one, pull in zip(both.pulls, (pulls[1], pulls[0]), strict=True))
+    assert both.fit and both.decay is not None and torch.equal(both.decay[0], decays[0].rates)
+    assert sorted_forces([], 1).decay is None and sorted_forces([], 1).fit
+    assert not sorted_forces(pulls, 1).fit and not sorted_forces(decays, 1).fit

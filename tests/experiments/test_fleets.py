@@ -364,17 +364,11 @@ def test_a_full_device_is_known_by_many_words() -> None:
     assert not out_of_memory(None)
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"batch": 10**12}, ("batch 1000000000000", "GB or more")),
-        ({"width": 10**9}, ("width 1000000000",)),
-    ],
-)
-def test_what_no_machine_could_hold_is_told(settings: dict[str, int], named: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(DeviceMemoryError) as told:
-        kenyon.run("digits", ["caf-ewc"], 1, tasks=2, epochs=1, fwt=False, device="cpu", out=tmp_path, **settings)
-    assert all(words in str(told.value) for words in named), told.value
+def test_what_no_machine_could_hold_is_told(tmp_path: Path) -> None:
+    options = {"tasks": 2, "epochs": 1, "fwt": False, "device": "cpu", "out": tmp_path}
+    with pytest.raises(DeviceMemoryError, match="width 1000000000"):
+        kenyon.run("digits", ["caf-ewc"], 1, width=10**9, **options)
+    kenyon.run("digits", ["caf-ewc"], 1, batch=10**12, **options)  # as large as the data
 
 
 def test_memory_that_runs_out_on_a_cpu_is_known() -> None:

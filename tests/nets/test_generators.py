@@ -363,6 +363,7 @@ def test_draws_repeat_on_any_device_and_drop_a_quarter(device: str, kind: str) -
         assert abs((first == 0).float().mean().item() - 0.25) < 4 * (0.25 * 0.75 / units) ** 0.5
 
 
+@pytest.mark.filterwarnings("ignore:RNN module weights are not part of single contiguous chunk")
 @on_both
 def test_recurrent_dropout_repeats_on_any_device(device: str) -> None:
     module, x = nn.LSTM(4, 5, 3, dropout=0.5).to(device), torch.ones(6, 3, 4, device=device)

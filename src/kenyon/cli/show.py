@@ -22,7 +22,7 @@ from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
 from kenyon.rl.results import GameResult, has_images, load_scores
-from kenyon.words import printable
+from kenyon.words import counted, printable
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
@@ -85,6 +85,7 @@ def _made(console: Console, result: Kept[Any, Any]) -> None:
         versions = printable(", ".join(f"{k} {v}" for k, v in fleet.versions.items()))
         beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
         exact = ", deterministic" if fleet.deterministic else ""
+        beside += f", on a device shared with {counted(fleet.sharing, 'other training')}" if fleet.sharing else ""
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {printable(fleet.device)} "
             f"({printable(fleet.precision)}{exact}){beside}, {printable(fleet.finished)}; {versions}",

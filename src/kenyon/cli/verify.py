@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import get_args
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from kenyon.cli.consoles import stdout
+from kenyon.cli.consoles import stdout, tell_json
 from kenyon.integrity import BAD, State, Verified, accept, verify
 
 FEW = 24  # files of which each has a row; of more only those that are neither whole nor unsealed
@@ -22,7 +21,7 @@ def verify_command(path: Path, *, accepting: bool, as_json: bool) -> None:
     counts = Counter(one.state for one in found)
     if as_json:
         files = [{"path": str(one.path), "state": one.state, "why": one.why} for one in found]
-        print(json.dumps({"counts": {state: counts[state] for state in get_args(State)}, "files": files}))
+        tell_json({"counts": {state: counts[state] for state in get_args(State)}, "files": files})
     else:
         console = stdout()
         rows = found if len(found) <= FEW else [one for one in found if one.state not in ("whole", "unsealed")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 from collections.abc import Sequence
 from dataclasses import replace
@@ -48,6 +49,9 @@ def _rounded(value: Any) -> Any:
     return [_rounded(v) for v in value] if isinstance(value, list) else round(value, 4)
 
 
+SHARING = "KENYON_SHARING"  # in the environment: how many other trainings share the device with this process
+
+
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
     """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
     together = len(trainer.streams)
@@ -70,5 +74,6 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
             "platform": platform.platform(terse=True),
         },
         deterministic=is_steady() or None,
+        sharing=int(os.environ.get(SHARING) or 0) or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

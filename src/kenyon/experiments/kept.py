@@ -41,6 +41,7 @@ class FleetOrigin:
     finished: str  # date and time, UTC
     together: int | None = None  # how many runs trained together, where some were of other points
     deterministic: bool | None = None  # True: with PyTorch's deterministic algorithms
+    sharing: int | None = None  # other trainings that shared the device meanwhile: seconds say nothing of its speed
 
 
 def seed_of(weights: str) -> int:

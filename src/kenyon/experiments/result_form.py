@@ -77,6 +77,7 @@ def _check_common(result: Any) -> None:
         texts = (fleet.device, fleet.precision, fleet.finished, *fleet.versions.values())
         _need(all(isinstance(t, str) for t in texts), "device, precision, date or versions of a fleet are no text")
         _need(fleet.together is None or _whole(fleet.together), "together of a fleet is no whole number")
+        _need(fleet.sharing is None or _whole(fleet.sharing), "sharing of a fleet is no whole number")
         _need(fleet.deterministic in (None, True, False), "deterministic of a fleet is neither true nor false")
     for name, file in result.weights.items():
         _need(bool(WEIGHTS.fullmatch(name)), "weights names other files than weights of its runs")

@@ -65,7 +65,7 @@ def seen_in(
     found = []
     for fleet in result.fleets:
         runs = fleet.together or len(fleet.seeds)
-        if fleet.seconds > 0 and fleet.seeds:
+        if fleet.seconds > 0 and fleet.seeds and not fleet.sharing:
             seconds = fleet.seconds * runs / len(fleet.seeds)
             found.append(Seen(Work.of(config, runs), fleet.device, seconds))
     return found
