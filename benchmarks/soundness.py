@@ -1,6 +1,6 @@
-"""Record how much has been tried against Kenyon, and print it as the table of docs/nothing-lost.md.
+"""Record how much has been tried against Kenyon, and show it as the table of docs/nothing-lost.md.
 
-    python benchmarks/soundness.py     # the table
+    python benchmarks/soundness.py     # writes the table into the page
 
 Every check that counts cases (the zoo of backbones, faults injected, mutants, threads, versions) adds a section to
 benchmarks/soundness.json through `record`, with the commit, date, versions and device that it ran on.
@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from kenyon.version import __version__
 
 RECORD = Path(__file__).with_name("soundness.json")
+PAGE = RECORD.parents[1] / "docs" / "nothing-lost.md"
 
 
 def record(section: str, what: str, path: Path = RECORD, **counts: Any) -> None:
@@ -53,11 +55,21 @@ def table(path: Path = RECORD) -> str:
     """The sections as a Markdown table: what was tried, the counts, when and where."""
     lines = ["| what was tried | counts | when, where |", "|---|---|---|"]
     for section in json.loads(path.read_text(encoding="utf-8"))["sections"].values():
-        counts = {k: v for k, v in section.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-        told = ", ".join(f"{value:,} {name.replace('_', ' ')}" for name, value in counts.items())
-        lines.append(f"| {section['what']} | {told} | {section['date']}, {section['device']} |")
+        counts = {
+            k: v for k, v in section.items() if isinstance(v, int) and not isinstance(v, bool) and k != "seconds"
+        }
+        told = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in counts.items())
+        where = section["device"].partition(",")[0]
+        lines.append(f"| {section['what']} | {told} | {section['date']}, {where}, commit {section['commit']} |")
     return "\n".join(lines)
 
 
+def written(text: str, path: Path = RECORD) -> str:
+    """The page with the table as it is now."""
+    return re.sub(
+        r"(<!-- soundness -->\n).*?(\n<!-- /soundness -->)", rf"\1\n{table(path)}\n\2", text, flags=re.DOTALL
+    )
+
+
 if __name__ == "__main__":
-    print(table())
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -45,8 +45,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     from benchmarks.soundness import record
 
+    from tests.nets.test_zoo import METHODS as METHODS_OF_ZOO
+    from tests.nets.test_zoo import USABLE
+    from tests.nets.zoo import ZOO
+
     counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
     counts["failed"] += counts.pop("error")
+    if section == "gpu-tests":
+        counts |= {
+            "backbones": len(ZOO),
+            "of_them_refused_in_words": len(ZOO) - len(USABLE),
+            "methods": len(METHODS_OF_ZOO),
+        }
     record(section, what, **counts, seconds=round(time.monotonic() - BEGAN))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from benchmarks import soundness
 
 import kenyon
 from tests.report.browser import PROGRAM, Browser, NoBrowser, chromium
@@ -107,3 +108,7 @@ def test_the_pictures_can_be_drawn(tmp_path: Path) -> None:
     drawn = runpy.run_path(str(ROOT / "website" / "pictures.py"))["draw_all"](tmp_path)
     committed = {path.name for path in (ROOT / "docs" / "pictures").glob("method-*.svg")}
     assert {path.name for path in drawn} == committed
+
+
+def test_the_table_of_what_was_tried_is_that_of_the_record() -> None:
+    assert soundness.written(soundness.PAGE.read_text()) == soundness.PAGE.read_text(), "run benchmarks/soundness.py"
