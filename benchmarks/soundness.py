@@ -12,7 +12,6 @@ import datetime
 import json
 import os
 import platform
-import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from kenyon.version import __version__
 
 RECORD = Path(__file__).with_name("soundness.json")
+BEGIN, END = "<!-- soundness -->", "<!-- /soundness -->"
 PAGE = RECORD.parents[1] / "docs" / "nothing-lost.md"
 
 
@@ -66,9 +66,8 @@ def table(path: Path = RECORD) -> str:
 
 def written(text: str, path: Path = RECORD) -> str:
     """The page with the table as it is now."""
-    return re.sub(
-        r"(<!-- soundness -->\n).*?(\n<!-- /soundness -->)", rf"\1\n{table(path)}\n\2", text, flags=re.DOTALL
-    )
+    before, rest = text.split(BEGIN)
+    return f"{before}{BEGIN}\n\n{table(path)}\n\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":
