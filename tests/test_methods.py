@@ -155,6 +155,28 @@ def test_forms_of_the_expanded_network(name: str) -> None:
         made(name, af2_first="later")
 
 
+def test_mechanisms_are_published_forms_unless_told_otherwise() -> None:
+    assert ActiveColumn() == ActiveColumn(reinit=True)
+    assert ExpandedNetwork() == NETWORK[0] and not ExpandedNetwork(fisher_published()).waits
+    assert GroupSparsity(1.0, 2.0, 0.5) == GroupSparsity(1.0, 2.0, 0.5, eta=0.9)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((-1, 1, 0.5), "lambda_sp must be a finite number, 0 or larger, not -1"),
+        ((1, float("inf"), 0.5), "mu must be a finite number, 0 or larger"),
+        ((1, 1, 1.5), "rho must be between 0 and 1, not 1.5"),
+        ((1, 1, 0.5, -0.1), "eta must be between 0 and 1, not -0.1"),
+        ((1, 1, float("nan")), "rho must be between 0 and 1"),
+    ],
+)
+def test_impossible_settings_of_agscl_are_refused(settings: tuple[float, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        GroupSparsity(*settings)
+    GroupSparsity(0, 0, 1, 1)
+
+
 def test_forms_of_others() -> None:
     assert made("mas-af1", from_first=True) == replace(EXPECTED["mas-af1"], from_first=True)
     assert made("rwalk", rwalk_form="paper").importance == WalkImportance(form="paper")

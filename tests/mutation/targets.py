@@ -70,7 +70,12 @@ TARGETS: dict[str, Target] = {
     "leases": Target(_in("sweep/", "leases"), ("tests/sweep/test_leases.py",)),
     "state": Target(
         _in("", "train/state", "experiments/states"),
-        ("tests/train/test_state.py", "tests/nothing_lost/test_states.py", "tests/train/test_resume.py"),
+        (
+            "tests/train/test_state.py",
+            "tests/experiments/test_states.py",
+            "tests/nothing_lost/test_states.py",
+            "tests/train/test_resume.py",
+        ),
     ),
     "mechanisms": Target(
         _in("mechanisms/", "active_column", "expanded", "sparsity"),

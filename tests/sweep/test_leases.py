@@ -6,9 +6,11 @@ import json
 import threading
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kenyon import clock
 from kenyon.clock import Stopwatch
 from kenyon.errors import ResultsError
 from kenyon.machine import MACHINE
@@ -93,6 +95,70 @@ def test_that_of_another_machine_is_over_when_it_has_not_changed_for_long(
     assert said and Leases(space).claim("fleet") is None  # who has not watched does not know,
     assert Leases(space).claim("fleet", over=b"something else") is None
     assert Leases(space).claim("fleet", over=said) is not None  # but can be told
+
+
+def test_it_is_over_when_it_has_not_changed_for_so_long_as_was_seen(
+    space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking does not make it younger; a beat does."""
+    now = [100.0]
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    theirs = replace(Holder.here(), machine="another")
+    left_by(space, theirs)
+    leases = Leases(space)
+    for seconds, over in ((0, False), (40, False), (59, False), (61, True)):
+        now[0] = 100.0 + seconds
+        assert (leases.over("fleet") is not None) == over, seconds
+    left_by(space, replace(theirs, beat=1))
+    for seconds, over in ((62, False), (121, False), (123, True)):
+        now[0] = 100.0 + seconds
+        assert (leases.over("fleet") is not None) == over, seconds
+
+
+def test_who_has_just_claimed_it_has_done_nothing_yet(space: Space) -> None:
+    lease = Leases(space).claim("fleet")
+    assert lease is not None
+    holder = Leases(space).held()["fleet"]
+    assert holder is not None and (holder.share, holder.beat) == (0, 0)
+    lease.renew()
+    holder = Leases(space).held()["fleet"]
+    assert holder is not None and (holder.share, holder.beat) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"machine": 5},
+        {"name": None},
+        {"since": 2.5},
+        {"process": "12"},
+        {"process": 12.0},
+        {"process": True},
+        {"beat": "3"},
+        {"beat": None},
+        {"share": "half"},
+        {"share": -0.1},
+        {"share": 1.1},
+        {"more": 1},
+    ],
+)
+def test_what_no_holder_says_is_not_believed(change: dict[str, object]) -> None:
+    whole = asdict(replace(Holder.here(), beat=3, share=0.5))
+    assert Holder.read(json.dumps(whole).encode()) == Holder(**whole)
+    assert Holder.read(json.dumps(whole | change).encode()) is None
+    assert Holder.read(json.dumps(whole | {"share": 1}).encode()) is not None
+
+
+def test_what_is_lost_stays_lost(space: Space) -> None:
+    """Also when those who went on have finished: nobody is told of work that was done twice."""
+    lease = Leases(space).claim("fleet")
+    assert lease is not None
+    again = Leases(space).claim("fleet", over=space.read(lease.file) or b"")
+    assert again is not None
+    lease.renew()
+    again.release()
+    lease.renew()
+    assert lease.lost and space.names(LEASES) == []
 
 
 def test_who_lost_it_notices(space: Space) -> None:

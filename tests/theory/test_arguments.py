@@ -48,6 +48,8 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: t.cover_c1([], SPACE, 0.1), "old_samples must name"),
     (lambda: t.cover_c1([10, 0], SPACE, 0.1), "old_samples must be a whole number, 1 or larger, not 0"),
     (lambda: t.cover_c2(5, SPACE, 0.1), "at most the number of samples, 5, not 10"),
+    (lambda: t.single_cover(100, 0, 0.1), "must be above 0 and at most the number of samples, 100, not 0"),
+    (lambda: t.single_cover(100, -0.5, 0.1), "must be above 0 .* not -0.5"),
     (lambda: t.cover_c2(100, SPACE, 1.0), "delta must lie between 0 and 1"),
     (lambda: t.cover_c2(100, SPACE, 0.1, "proved"), "no form of a cover called 'proved'"),
     (lambda: t.balls(10, 1, 10**6), "log_balls"),

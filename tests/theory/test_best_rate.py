@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -128,6 +130,19 @@ def test_two_maxima_and_the_higher_is_found() -> None:
     assert best.beta == pytest.approx(peaks[1], abs=1e-3)  # the one that forgets the narrow belief in the farther
 
 
+def test_the_higher_of_two_maxima_in_the_middle_is_found_whichever_comes_first() -> None:
+    """Beliefs that change places turn beta into 1 - beta."""
+    one, other = Gaussian([0.0, 0.0], [1.0, 0.02]), Gaussian([0.0, 0.0], [0.02, 1.0])
+    task = Evidence([0.6, 0.63], 100.0)
+    for old, prior in ((one, other), (other, one)):
+        values = log_predictive(old, prior, task, GRID)
+        peaks = GRID[1:-1][(values[1:-1] > values[:-2]) & (values[1:-1] > values[2:])]
+        assert len(peaks) == 2 and 0.05 < peaks[0] < 0.2 and 0.8 < peaks[1] < 0.95
+        best = best_rate(old, prior, task)
+        assert best.beta == pytest.approx(GRID[values.argmax()], abs=1e-3)
+        assert best.log_predictive >= values.max()
+
+
 def test_far_apart_variances() -> None:
     """The maximum may sit within 1e-6 of beta = 1."""
     old, prior, task = Gaussian(0, 1e-6), Gaussian(0, 1e6), Evidence(3, 1)
@@ -138,6 +153,15 @@ def test_far_apart_variances() -> None:
         Gaussian([0, 0], [1e-6, 1]), Gaussian([0, 0], [1e6, 1]), Evidence([3, 0], [1, 0])
     )  # the same, searched
     assert again.how == "search" and again.beta == pytest.approx(best.beta, rel=1e-12)
+
+
+@pytest.mark.parametrize("numbers", [1, 100])
+def test_how_many_rates_are_looked_at_together_changes_nothing(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many parameters it is one rate at a time."""
+    problem = Gaussian([0, 0, 1], [1, 2, 1]), Gaussian([1, 0, 2], [9, 2, 3]), Evidence([3, 0, 1], [1, 0.5, 2])
+    together = best_rate(*problem)
+    monkeypatch.setattr(sys.modules["kenyon.theory.best_rate"], "AT_ONCE", numbers)
+    assert best_rate(*problem) == together and together.how == "search"
 
 
 def test_many_parameters() -> None:

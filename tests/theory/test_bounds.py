@@ -98,6 +98,7 @@ def test_more_samples_and_less_confidence_tighten(d: float, delta: float) -> Non
 def test_balls() -> None:
     assert balls(3.0, 2.0, 2) == 3  # 1.5^2 = 2.25
     assert balls(1.0, 2.0, 5) == 1
+    assert balls(1.0, 2.0, 5000) == 1  # 2^-5000 is no number any more
     assert log_balls(2 * e, 2.0, 7) == pytest.approx(7)
     assert log_balls(10.0, 1.0, 10**6) == pytest.approx(1e6 * log(10))
 

@@ -60,7 +60,7 @@ def test_a_task_leaves_what_it_would_leave_after_all_epochs(name: str) -> None:
     assert every == [LONG.epochs] * len(every)
     for run in range(2):
         assert_same_results(short, whole, run, run)
-    acts = any(hook.every_epoch for hook in short.hooks)
+    acts = name in ("si", "rwalk", "agscl", "ewc-af2", "mas-af2")  # in every epoch, whatever becomes of its weights
     assert (epochs == every and not short.schedule.settled.any()) if acts else (min(epochs) < LONG.epochs)
 
 
