@@ -96,7 +96,9 @@ BENCHMARKS = {
 WANTED = (
     *in_turns(*(cells(benchmark, METHODS, seeds) for benchmark, seeds in BENCHMARKS.items())),
     *cells("r-cifar-10-100", "caf-ewc/learners=4,6"),
-    *in_turns(*(cells(benchmark, "joint-af1 joint-mcl joint-caf") for benchmark in ("r-cifar-100", "s-cifar-100"))),
+    *in_turns(
+        *(cells(benchmark, "joint-af1 joint-mcl joint-caf", 5) for benchmark in ("r-cifar-100", "s-cifar-100"))
+    ),
 )
 
 
