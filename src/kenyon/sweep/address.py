@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import shutil
 import tempfile
 import threading
@@ -125,6 +126,11 @@ def _file_system(address: str) -> tuple[Any, str]:
         raise ConfigError(
             f"A store at an address such as {address} needs fsspec: pip install 'kenyon[remote]'. A folder does not."
         ) from None
+    if "mode" not in inspect.signature(fsspec.AbstractFileSystem.pipe_file).parameters:
+        raise ConfigError(
+            f"fsspec {fsspec.__version__} cannot create a file that only one of several workers succeeds in creating. "
+            "Install a newer one: pip install 'kenyon[remote]'."
+        )
     try:
         files, root = fsspec.core.url_to_fs(address)
     except ImportError as error:  # of the service's own package
