@@ -44,7 +44,8 @@ TESTS = (
     "tests/rl/test_atari.py",  # ALE and Gymnasium
     "tests/rl/test_watching.py",
     "tests/streams",
-    "tests/sweep/test_sweep.py",  # fsspec
+    "tests/sweep/test_leases.py",  # fsspec
+    "tests/sweep/test_sweep.py",
     "tests/theory/test_pictures.py",
     "tests/train/test_state.py",
 )

@@ -12,7 +12,7 @@ import pytest
 
 from kenyon import clock
 from kenyon.clock import Stopwatch
-from kenyon.errors import ResultsError
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.machine import MACHINE
 from kenyon.sweep import leases as module
 from kenyon.sweep.leases import Holder, Lease, Leases
@@ -33,6 +33,20 @@ def space(request: pytest.FixtureRequest, tmp_path: Path) -> Space:
 
 def left_by(space: Space, holder: Holder, what: str = "fleet") -> None:
     space.write(f"{LEASES}/{what}.1", json.dumps(asdict(holder)).encode())
+
+
+def test_a_file_is_created_once(space: Space) -> None:
+    assert space.create(".sweep/leases/one", b"first")
+    assert not space.create(".sweep/leases/one", b"second")
+    assert space.read(".sweep/leases/one") == b"first"
+
+
+def test_an_fsspec_that_creates_files_twice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those before 2024.12 take the request and overwrite. PyTorch brings any fsspec along."""
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setattr(fsspec.AbstractFileSystem, "pipe_file", lambda self, path, value, **kwargs: None)
+    with pytest.raises(ConfigError, match=r"fsspec .* cannot create.*pip install 'kenyon\[remote\]'"):
+        open_space("memory://anywhere")
 
 
 def test_one_holds_it(space: Space) -> None:

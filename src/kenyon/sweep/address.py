@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import inspect
 import shutil
 import tempfile
 import threading
@@ -121,6 +122,11 @@ def _moment(path: Path) -> tuple[int, int]:
 def _file_system(address: str) -> tuple[Any, str]:
     with optional_import(f"A store at an address (not in a folder) such as {address}", "remote", "fsspec"):
         import fsspec
+    if "mode" not in inspect.signature(fsspec.AbstractFileSystem.pipe_file).parameters:
+        raise ConfigError(
+            f"fsspec {fsspec.__version__} cannot create a file that only one of several workers succeeds in creating. "
+            "Install a newer one: pip install 'kenyon[remote]'."
+        )
     try:
         files, root = fsspec.core.url_to_fs(address)
     except ImportError as error:  # of the service's own package
