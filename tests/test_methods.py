@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -23,9 +23,16 @@ from kenyon.importance import (
     summed_output_norm,
 )
 from kenyon.mechanisms import ActiveColumn, ExpandedNetwork, GroupSparsity
-from kenyon.methods import LEARNERS, METHODS, Method, find_method
+from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, method
 from kenyon.methods.defaults import DEFAULTS
-from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Confidence, Divergence, StabilityProtection
+from kenyon.penalties import (
+    ActiveForgetting1,
+    ActiveForgetting2,
+    Confidence,
+    Divergence,
+    StabilityProtection,
+    Strength,
+)
 from kenyon.replay import Replay
 from kenyon.stages import PROGRESS, compress
 from kenyon.tracked import PathImportance, WalkImportance
@@ -243,6 +250,63 @@ def test_values_to_begin_with() -> None:
         for setting, chosen in expected.items():
             assert values[setting] == pytest.approx(prod(chosen) ** (1 / len(chosen)), rel=0.12)
         find_method(name)(values)
+
+
+def made_of(word: Literal["one", "two"], count: int, on: bool, name: str, strength: Strength, other=None):  # type: ignore[no-untyped-def]
+    return Method(multi=(word, count, on, name, strength, other) == ("one", 1, False, "", 0.0, None))
+
+
+def picky(strength: Strength) -> Method:
+    raise ValueError("strength must be above 0")
+
+
+def broken() -> Method:
+    raise ValueError("always")
+
+
+def test_an_example_of_a_method_is_made_of_values_that_few_refuse() -> None:
+    """The first word, 1, False, an empty text and a strength of 0."""
+    spec = MethodSpec("made-of", "", made_of)
+    assert spec.example == Method(multi=True)
+    assert spec.required == ("word", "count", "on", "name", "strength") and spec.strengths == ("strength",)
+    assert spec.kinds == {"word": str, "count": int, "on": bool, "name": str, "strength": float}
+
+
+def test_of_a_method_that_refuses_them_nothing_is_known() -> None:
+    spec = MethodSpec("picky", "", picky)
+    assert spec.example == Method(multi=True) and (spec.schedule, spec.learners) == ("sequential", LEARNERS)
+    with pytest.raises(ValueError, match="always"):  # it has no values that could have been better
+        _ = MethodSpec("broken", "", broken).example
+
+
+def test_settings_that_a_method_does_not_have_or_lacks_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"no hyper-parameter of ewc called 'lambda_s'.*lambda_sp"):
+        find_method("ewc")({"lambda_sp": 1.0, "lambda_s": 2.0})
+    with pytest.raises(ConfigError, match="no hyper-parameter of finetune called 'rate'"):
+        find_method("finetune")({"rate": 1.0})
+    with pytest.raises(ConfigError, match=r"caf-ewc needs lambda_af, gamma: give --set lambda_af=VALUE --set gamma"):
+        find_method("caf-ewc")({"lambda_sp": 1.0})
+    name: Any
+    for name in ("caf-ewx", 5, None, ["ewc"]):
+        with pytest.raises(
+            ConfigError, match=r"(no method called|by its name in quotes).*One of your own goes by its file"
+        ):
+            find_method(name)
+
+
+def test_a_summary_is_the_first_line_of_the_documentation() -> None:
+    def nameless() -> Method:
+        return Method()
+
+    def named_so_by_a_test() -> Method:
+        """First.
+
+        Second.
+        """
+        return Method()
+
+    for build, summary in ((nameless, ""), (named_so_by_a_test, "First.")):
+        assert method(build) is build and METHODS[build.__name__.replace("_", "-")].summary == summary
 
 
 def test_replay_has_the_values_of_the_authors_scripts() -> None:
