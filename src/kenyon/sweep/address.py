@@ -124,7 +124,7 @@ def _file_system(address: str) -> tuple[Any, str]:
         import fsspec
     if "mode" not in inspect.signature(fsspec.AbstractFileSystem.pipe_file).parameters:
         raise ConfigError(
-            f"fsspec {fsspec.__version__} cannot create a file that only one of several workers succeeds in creating. "
+            f"fsspec {fsspec.__version__} cannot create a file that only one of several workers succeeds in making. "
             "Install a newer one: pip install 'kenyon[remote]'."
         )
     try:
