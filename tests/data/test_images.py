@@ -172,7 +172,10 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused(what: str, tmp_path: Path) -> None:
     make, message = REFUSED[what]
-    (tmp_path / "odd.png").write_bytes(make())
+    try:
+        (tmp_path / "odd.png").write_bytes(make())
+    except OSError as error:  # not every Pillow writes them all
+        pytest.skip(str(error))
     tree = Folder(tmp_path, "Mend it.")
     with pytest.raises(DataError, match=rf"odd\.png.*{message}.* Mend it\."):
         [(_, read)] = tree.contents({"odd.png"})
