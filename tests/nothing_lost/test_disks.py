@@ -155,6 +155,25 @@ def test_weights_between_tasks_that_could_not_be_written(
     assert weights(tmp_path) == found
 
 
+def test_a_folder_whose_files_cannot_be_removed_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink = Path.unlink
+
+    def kept(path: Path, missing_ok: bool = False) -> None:
+        if path.name == ".writable":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", kept)
+        with pytest.raises(ResultsError, match=r"Cannot remove .*\.writable: Input/output error.*--out"):
+            digits(tmp_path, **GIVEN)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".writable"]
+    digits(tmp_path, **GIVEN)
+    assert not list(tmp_path.rglob(".writable"))
+
+
 def test_files_that_cannot_be_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: Any, saving: None
 ) -> None:
@@ -162,7 +181,9 @@ def test_files_that_cannot_be_removed(
     unlink = Path.unlink
 
     def kept(path: Path, missing_ok: bool = False) -> None:
-        if path.exists():
+        if path.name == ".writable":
+            unlink(path, missing_ok)
+        elif path.exists():
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
@@ -170,7 +191,7 @@ def test_files_that_cannot_be_removed(
         assert numbers(digits(tmp_path, **GIVEN)["ewc"]) == whole[0]
     (state,) = (path for path in tmp_path.rglob("state-*") if "-before" not in path.name)
     digits(tmp_path, **GIVEN)
-    assert Path.unlink is unlink and not list(tmp_path.rglob("state-*")) and not list(tmp_path.rglob(".writable"))
+    assert not list(tmp_path.rglob("state-*"))
     half = state.with_name(f"{state.name}.{MACHINE}-999999999.tmp")
     half.write_bytes(b"half")
     (state.parent / "result.json").unlink()

@@ -6,7 +6,6 @@ configuration. Those of a search are in OUT/search/BENCHMARK/METHOD/PROTOCOL, ap
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -37,9 +36,13 @@ def weights_path(folder: Path, seed: int, after: int | None = None) -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    write_atomically(folder / ".writable", b"")
-    with contextlib.suppress(OSError):  # one that stays is in nobody's way
-        (folder / ".writable").unlink(missing_ok=True)
+    probe = folder / ".writable"
+    write_atomically(probe, b"")
+    try:
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResultsError(f"Cannot remove {probe}: {reason}. Choose another folder with --out.") from error
 
 
 K = TypeVar("K", bound=Kept[Any, Any])
