@@ -25,5 +25,5 @@ def interpreted(file: str) -> None:
         pytest.skip("the tests of kernels run as they are")
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs Triton")
-    command = [sys.executable, "-m", "pytest", file, "-q", "-m", "kernels", "-n", "0"]
+    command = [sys.executable, "-m", "pytest", file, "-q", "-m", "kernels", "-n", "0", "-p", "no:benchmark"]
     subprocess.run(command, check=True, env={**os.environ, "TRITON_INTERPRET": "1"})

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import IO, Protocol, Self
+from typing import IO, Protocol
 
 from kenyon.errors import DataError
 
@@ -283,12 +283,11 @@ class _Counted:
 class _Entry(tarfile.TarInfo):
     """A member of a tar, or a record that says more of the next one: those are read whole, and have to be small."""
 
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
-        found = super().frombuf(buf, encoding, errors)
-        if found.size > LARGEST_NAME and not (found.isreg() or found.isdir() or found.isdev() or found.issym()):
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        """Called for every header, before what belongs to it is read. (`frombuf` is not, in the newest Pythons.)"""
+        if self.size > LARGEST_NAME and not (self.isreg() or self.isdir() or self.isdev() or self.issym()):
             raise _TooLargeError("has a name that is too long")
-        return found
+        return super()._proc_member(archive)  # type: ignore[misc]
 
 
 def _read_chunks(file: IO[bytes]) -> bytes:
