@@ -128,7 +128,7 @@ def _file_system(address: str) -> tuple[Any, str]:
         ) from None
     if "mode" not in inspect.signature(fsspec.AbstractFileSystem.pipe_file).parameters:
         raise ConfigError(
-            f"fsspec {fsspec.__version__} cannot create a file that only one of several workers succeeds in creating. "
+            f"fsspec {fsspec.__version__} cannot create a file so that only one of several workers succeeds. "
             "Install a newer one: pip install 'kenyon[remote]'."
         )
     try:
