@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from kenyon.errors import ConfigError
@@ -166,3 +169,16 @@ def test_active_forgetting_on_cifar_has_its_published_forms(benchmark: str) -> N
     assert chosen["mas-af1"]["from_first"] is True
     assert {chosen[name]["af1_heads"] for name in ("ewc-af1", "mas-af1", "caf-ewc", "caf-mas")} == {"open"}
     assert {chosen[name]["af2_validated"] for name in ("ewc-af2", "mas-af2")} == {False}
+
+
+def test_published_results_were_made_with_these_values() -> None:
+    """Of every method on every benchmark, those of RWalk and of the authors' scripts too: a command without `--set`
+    makes them again.
+    """
+    results = sorted((Path(__file__).parents[2] / "benchmarks" / "h200").glob("*/*/result.json"))
+    assert {path.parts[-3] for path in results} == set(COLUMNS)
+    for path in results:
+        benchmark, method = path.parts[-3:-1]
+        made_with = json.loads(path.read_text(encoding="utf-8"))["config"].get("hyper", {})
+        for name, value in HYPERPARAMETERS[benchmark].get(method, {}).items():
+            assert made_with[name] == value, f"{name} of {method} on {benchmark}"

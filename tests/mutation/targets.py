@@ -56,7 +56,10 @@ TARGETS: dict[str, Target] = {
             "tests/train/test_replay.py",
         ),
     ),
-    "ppo": Target(_in("rl/", "ppo", "rollout", "policy"), ("tests/rl/test_ppo.py", "tests/rl/test_loop.py")),
+    "ppo": Target(
+        _in("rl/", "ppo", "rollout", "policy"),
+        ("tests/rl/test_ppo.py", "tests/rl/test_policy.py", "tests/rl/test_loop.py"),
+    ),
     "theory": Target(
         _in(
             "theory/",
@@ -79,7 +82,12 @@ TARGETS: dict[str, Target] = {
     ),
     "mechanisms": Target(
         _in("mechanisms/", "active_column", "expanded", "sparsity"),
-        ("tests/mechanisms/test_expanded.py", "tests/mechanisms/test_sparsity.py"),
+        (
+            "tests/mechanisms/test_expanded.py",
+            "tests/mechanisms/test_sparsity.py",
+            "tests/test_methods.py",
+            "tests/train/test_settling.py",
+        ),
     ),
     "methods": Target(
         _in("methods/", "columns", "defaults", "independent", "registry", "regularised", "replayed", "together")

@@ -13,6 +13,7 @@ import torch
 
 from kenyon.errors import ConfigError, DataError, ResultsError
 from kenyon.experiments import keeping
+from kenyon.experiments.store import weights_path
 from kenyon.methods import METHODS
 from kenyon.rl.arenas import ARENAS, Arena
 from kenyon.rl.config import GamesConfig, configure_games, playable, settings
@@ -178,6 +179,9 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"Observations of sort are bytes \(uint8\) of the shape \(N, "):
             policy.act(none)
     assert policy.act(pixels[:0]).shape == (0,)
+    weights_path(folder, 4).unlink()
+    with pytest.raises(ResultsError, match=r"what seed 4 learned was not kept\. Train it anew in another folder"):
+        policy_of(folder, 4)
 
 
 @pytest.mark.parametrize(

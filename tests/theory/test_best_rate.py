@@ -130,14 +130,22 @@ def test_two_maxima_and_the_higher_is_found() -> None:
     assert best.beta == pytest.approx(peaks[1], abs=1e-3)  # the one that forgets the narrow belief in the farther
 
 
-def test_the_higher_of_two_maxima_in_the_middle_is_found_whichever_comes_first() -> None:
+@pytest.mark.parametrize(
+    ("variances", "others", "task"),
+    [
+        ([1.0, 0.02], [0.02, 1.0], Evidence([0.6, 0.63], 100.0)),
+        ([0.11, 1.95], [0.72, 0.16], Evidence([-1.5, -1.7], 50.0)),  # half-way the slope is towards the lower one
+    ],
+)
+def test_the_higher_of_two_maxima_in_the_middle_is_found_whichever_comes_first(
+    variances: list[float], others: list[float], task: Evidence
+) -> None:
     """Beliefs that change places turn beta into 1 - beta."""
-    one, other = Gaussian([0.0, 0.0], [1.0, 0.02]), Gaussian([0.0, 0.0], [0.02, 1.0])
-    task = Evidence([0.6, 0.63], 100.0)
+    one, other = Gaussian([0.0, 0.0], variances), Gaussian([0.0, 0.0], others)
     for old, prior in ((one, other), (other, one)):
         values = log_predictive(old, prior, task, GRID)
         peaks = GRID[1:-1][(values[1:-1] > values[:-2]) & (values[1:-1] > values[2:])]
-        assert len(peaks) == 2 and 0.05 < peaks[0] < 0.2 and 0.8 < peaks[1] < 0.95
+        assert len(peaks) == 2 and 0.05 < peaks[0] < 0.25 and 0.75 < peaks[1] < 0.95
         best = best_rate(old, prior, task)
         assert best.beta == pytest.approx(GRID[values.argmax()], abs=1e-3)
         assert best.log_predictive >= values.max()
