@@ -74,7 +74,11 @@ def survives(entry: dict[str, Any]) -> bool:
 
 
 def read_accepted() -> dict[str, dict[str, str]]:
-    """Survivors that may stay, by key: where they stand and why."""
+    """Survivors that may stay, by key: where they stand, why, and of which kind they are.
+
+    equivalent: no input tells it from the original; rounding: only ties or the last digits could; work: it does more
+    or less work for the same numbers; gpu: it only runs where there is a GPU.
+    """
     entries = json.loads(ACCEPTED.read_text(encoding="utf-8")) if ACCEPTED.exists() else []
     return {entry["key"]: entry for entry in entries}
 
@@ -193,11 +197,12 @@ def report(entries: list[dict[str, Any]], controls: int, asked: argparse.Namespa
         why = accepted.get(entry["key"], {}).get("reason", "")
         where = f"{entry['file']}:{entry['line']}"
         change = f"{entry['before']}  ->  {entry['after']}"
-        listed.append({"where": where, "operator": entry["operator"], "change": change, "reason": why})
+        kind = accepted.get(entry["key"], {}).get("kind", "open")
+        listed.append({"where": where, "operator": entry["operator"], "change": change, "kind": kind, "reason": why})
         print(f"survives: {entry['key']} {where} [{entry['operator']}] {change}\n    {why or 'NO REASON IS GIVEN'}")
     killed = len(entries) - len(survivors)
     how = Counter(entry["status"] for entry in entries)
-    equivalent = sum(accepted.get(e["key"], {}).get("equivalent", "") == "yes" for e in survivors)
+    kinds = Counter(accepted.get(entry["key"], {}).get("kind", "open") for entry in survivors)
     print(f"{killed} of {len(entries)} mutants killed ({100 * killed / len(entries):.1f} %): {dict(how)}")
     if asked.record:
         sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -209,7 +214,8 @@ def report(entries: list[dict[str, Any]], controls: int, asked: argparse.Namespa
             mutants=len(entries),
             killed=killed,
             survived=len(survivors),
-            of_these_equivalent=equivalent,
+            equivalent=kinds["equivalent"],
+            survivors_by_kind=dict(kinds),
             killed_percent=round(100 * killed / len(entries), 1),
             controls_that_passed=controls,
             killed_by={

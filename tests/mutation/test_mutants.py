@@ -96,6 +96,7 @@ def test_targets_are_there() -> None:
 def test_every_survivor_that_may_stay_has_a_reason_and_a_place() -> None:
     for key, entry in read_accepted().items():
         assert (ROOT / entry["file"]).exists() and len(entry["reason"]) > 20, key
+        assert entry["kind"] in ("equivalent", "rounding", "work", "gpu"), key
 
 
 TRIAL = """
