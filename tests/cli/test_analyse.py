@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -188,6 +190,28 @@ def test_analyses_of_runs_that_have_changed_are_not_shown(kenyon: Callable[..., 
     assert shown() == (True, True, True)
     (out / "digits/caf-ewc/analysis/pertask.json").unlink()
     assert shown() == (False, True, False)
+
+
+@pytest.mark.parametrize("what", ["weights", "folder"])
+def test_a_disk_that_fails_is_told(
+    what: str, kenyon: Callable[..., Said], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the weights that are analysed; at the lock of the folder that a run is added to."""
+    weights, opened, locked = out / "digits/ewc/weights-0.safetensors", Path.open, os.open
+
+    def failing(path: Any, *more: Any, **options: Any) -> Any:
+        if str(path) in (str(weights), str(weights.parent)) and not (more and more[0] == "w"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return (locked if more and isinstance(more[0], int) else opened)(path, *more, **options)
+
+    if what == "weights":
+        monkeypatch.setattr(Path, "open", failing)
+        said = kenyon("analyse", out, "--what", "change")
+    else:
+        monkeypatch.setattr("kenyon.files.os.open", failing)
+        monkeypatch.setattr("kenyon.files.sync_folder", lambda folder: None)
+        said = kenyon("run", "digits", "-m", "ewc", "--seeds", 2, *SMALL[:2], "--tasks", 2, "--no-fwt", "--out", out)
+    assert said.code == 1 and "Error: " in said.err and "Input/output error" in said.err, said
 
 
 def test_a_picture_that_is_missing_is_drawn(kenyon: Callable[..., Said], out: Path) -> None:

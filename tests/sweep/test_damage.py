@@ -14,6 +14,7 @@ from kenyon.sweep.leases import Holder, Leases
 from kenyon.sweep.orders import DONE, Outcome
 from kenyon.sweep.space import LEASES, MARKS, PLAN
 from kenyon.sweep.status import Watch
+from tests.sweep.conftest import Sweeping
 from tests.torture.fuzzing import json_changed
 
 
@@ -43,3 +44,19 @@ def test_whatever_stands_in_them(planned: Callable[..., Sweep], tmp_path: Path) 
                 refused += 1
                 assert str(error).strip()
     assert refused > 20
+
+
+def test_what_is_left_of_a_finished_fleet_is_removed(
+    sweeping: Sweeping, planned: Callable[..., Sweep], tmp_path: Path
+) -> None:
+    """Killed between its last result and the end: what is in its folder stands in the results. Not while somebody
+    holds it."""
+    fleet = planned(fleet=4).fleets[0]
+    sweeping(fleet=4)
+    left = tmp_path / "out" / fleet.folder / "digits"
+    left.mkdir(parents=True)
+    held = Leases(planned(fleet=4).space).claim(fleet.id)
+    left.mkdir(parents=True, exist_ok=True)
+    assert held is not None and not planned(fleet=4).fleets and left.exists()
+    held.release()
+    assert not planned(fleet=4).fleets and not (tmp_path / "out" / fleet.folder).exists()
