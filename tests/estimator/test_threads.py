@@ -78,31 +78,37 @@ def test_what_a_module_draws_in_tests_does_not_depend_on_what_was_drawn_before()
     assert np.array_equal(learner.predict_proba(x), first)
 
 
-def test_threads_that_start_while_others_limit_theirs() -> None:
+@pytest.mark.parametrize("others", [0, 1])
+def test_threads_that_start_while_others_limit_theirs(others: int) -> None:
     """PyTorch gives a new thread the number of cores that any thread has set last, and how many share a sum decides
     how it rounds. So limits of one fit must not reach another.
     """
     found: list[int] = []
+    over = threading.Event()
 
     def asks() -> None:
         with cpu_threads(None):
             found.append(torch.get_num_threads())
 
-    with cpu_threads(3):
-        over = threading.Event()
+    def limits() -> None:
+        while not over.is_set():
+            with cpu_threads(1):
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 3
 
-        def limits() -> None:
-            while not over.is_set():
-                with cpu_threads(1):
-                    assert torch.get_num_threads() == 1
-                assert torch.get_num_threads() == 3
-
-        busy = threading.Thread(target=limits)
-        busy.start()
+    before = torch.get_num_threads()
+    busy = [threading.Thread(target=limits), *(threading.Thread(target=over.wait) for _ in range(others))]
+    torch.set_num_threads(3)  # of the process, and not of this thread alone as by cpu_threads(3)
+    try:
+        for thread in busy:
+            thread.start()
         for _ in range(300):
             thread = threading.Thread(target=asks)
             thread.start()
             thread.join()
+    finally:
         over.set()
-        busy.join()
+        for thread in busy:
+            thread.join()
+        torch.set_num_threads(before)
     assert found == [3] * 300
