@@ -14,9 +14,8 @@ from safetensors import safe_open
 
 from kenyon.errors import ResultsError
 from kenyon.experiments import keeping
-from kenyon.experiments.states import before_path
 from kenyon.train import Interrupted
-from kenyon.train.state import read_head, save_state
+from kenyon.train.state import before_path, read_head, save_state
 from tests.experiments.small import Counter, digits, numbers, stop_after, weights
 from tests.nothing_lost.small import GIVEN, the_state
 

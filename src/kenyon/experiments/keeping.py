@@ -19,9 +19,8 @@ from torch import Tensor
 from kenyon.clock import Stopwatch
 from kenyon.data.reports import reporter
 from kenyon.errors import ResultsError
-from kenyon.experiments.states import before_path
 from kenyon.files import remove_unfinished
-from kenyon.train.state import Position, save_state
+from kenyon.train.state import Position, before_path, save_state
 
 COPY_EVERY = 5.0  # seconds between copies in memory: what a sudden end may cost where epochs are short
 COPY_REST = 50.0  # and so many times as long as copying takes

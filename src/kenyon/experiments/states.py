@@ -22,7 +22,7 @@ from kenyon.experiments.grid import AnyCell, AnyPoint, C, CellOf
 from kenyon.experiments.labels import point_name
 from kenyon.experiments.store import PointFolder, method_folder, settled
 from kenyon.files import set_aside
-from kenyon.train.state import Position, StateError, check_state, read_head
+from kenyon.train.state import Position, StateError, before_path, check_state, read_head
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,6 @@ def state_path(out: Path, cells: Sequence[AnyCell]) -> Path:
     folder = PointFolder(out, first).path if len(names) == 1 else method_folder(out, first)
     digest = hashlib.sha256(identity_of(cells).encode()).hexdigest()[:8]
     return folder / f"state-{digest}.safetensors"
-
-
-def before_path(path: Path) -> Path:
-    """Where the state that was at `path` before the present one is kept; `find_states` finds it as well."""
-    return path.with_name(path.name.removesuffix(".safetensors") + "-before.safetensors")
 
 
 def read_state(path: Path) -> State | None:

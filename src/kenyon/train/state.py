@@ -85,6 +85,11 @@ class Position:
         return at
 
 
+def before_path(path: Path) -> Path:
+    """Where the state that was at `path` before the present one is kept; `find_states` finds it as well."""
+    return path.with_name(path.name.removesuffix(".safetensors") + "-before.safetensors")
+
+
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
     """`identity` names the configuration and seeds the state belongs to."""
     head = {"format": str(FORMATS.present), "identity": identity, "position": json.dumps(asdict(position))}
