@@ -28,6 +28,7 @@ class Stage:
     loss: Callable[[Outputs, Tensor, Tensor], Tensor]
     # As `forward`, without noise. Nothing that the stage trains changes what it says of an image.
     teacher: Callable[..., Outputs] | None = None
+    active_column: bool = False  # needs a network that has one
 
 
 def _surprise(out: Outputs, labels: Tensor, weight: Tensor) -> Tensor:
@@ -58,10 +59,10 @@ LEARN = Stage("learn", Net.forward, _surprise)
 # Progress & Compress: the active column learns the task while the knowledge base, which is the network itself, is
 # held still; then the knowledge base, with dropout, learns from the column's predictions without, which stay as they
 # are.
-PROGRESS = Stage("progress", _active_column, _surprise)
+PROGRESS = Stage("progress", _active_column, _surprise, active_column=True)
 
 
 @cache
 def compress(temperature: float = 1.0) -> Stage:
     loss = _imitation if temperature == 1 else partial(_imitation, temperature=temperature)
-    return Stage("compress", Net.forward, loss, teacher=_active_column)
+    return Stage("compress", Net.forward, loss, teacher=_active_column, active_column=True)

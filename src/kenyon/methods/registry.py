@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from kenyon.errors import ConfigError, shown, unknown
 from kenyon.hooks import Mechanism
-from kenyon.mechanisms import ActiveColumn
 from kenyon.penalties import ParameterPenalty, Penalty, PredictionPenalty, Strength
 from kenyon.replay import Replay
 from kenyon.stages import LEARN, Stage
@@ -62,7 +61,7 @@ class Method:
     @property
     def active_column(self) -> bool:
         """Whether the network needs a second column beside it."""
-        return any(isinstance(mechanism, ActiveColumn) for mechanism in self.mechanisms)
+        return any(stage.active_column for stage in self.stages)
 
     def learned(self, bare: Net) -> dict[str, tuple[int, ...]]:
         """What its penalties learn beside the weights of a network, and in which shapes: for `Net(learned=...)`."""
