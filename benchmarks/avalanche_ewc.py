@@ -36,13 +36,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import configure
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.data import Stream
 from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.spec import configure
 from kenyon.experiments.training import build_trainer
 from kenyon.metrics import Summary
-from kenyon.streams import Stream
-from kenyon.train import choose_device
+from kenyon.training import choose_device
 
 NEEDLESS = ("torchvision", "wandb", "tensorboard", "torch.utils.tensorboard", "pytorchcv", "gdown", "qpsolvers")
 

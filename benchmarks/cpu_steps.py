@@ -25,13 +25,13 @@ from typing import Any
 import torch
 from large_steps import SOURCES
 
-from kenyon import pieces
+from kenyon.backends.cpu import looped as shares
 from kenyon.bench.subject import Subject
-from kenyon.experiments.config import configure
-from kenyon.nets import shares
-from kenyon.streams.source import Source
-from kenyon.train import choose_device
-from kenyon.train.device import on_device
+from kenyon.data.sources import Source
+from kenyon.experiments.spec import configure
+from kenyon.training import choose_device
+from kenyon.training.device import on_device
+from kenyon.utils import threads as pieces
 
 PIECE, MANY = pieces.PIECE, shares.MANY
 WAYS = ("as it is", "rows whole", "cut by samples", "bfloat16")

@@ -17,12 +17,12 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from kenyon import factors
-from kenyon.factors import Factors
-from kenyon.forces import Sorted
-from kenyon.nets import Net
-from kenyon.nets.backbones import alexnet
-from kenyon.train import choose_device
+from kenyon.backends.triton import factors
+from kenyon.backends.triton.factors import Factors
+from kenyon.backends.triton.updates import Sorted
+from kenyon.models import Net
+from kenyon.models.backbones import alexnet
+from kenyon.training import choose_device
 
 TILES = ((32, 64, 64, 4), (16, 64, 64, 4), (32, 32, 64, 4), (16, 128, 64, 4), (16, 64, 64, 2), (32, 64, 64, 8))
 BYTES = (

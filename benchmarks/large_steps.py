@@ -25,18 +25,19 @@ from typing import Any
 
 import torch
 
-from kenyon.bench.subject import Subject
-from kenyon.bench.synthetic import synthetic
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import configure
-from kenyon.importance import GradientImportance
-from kenyon.nets import deepened, tiled
-from kenyon.nets.cuda import choices
-from kenyon.streams import cub
-from kenyon.streams.pool import Ragged
-from kenyon.streams.source import Source
-from kenyon.streams.views import CentreCrop, Crop, ResizedCrop
-from kenyon.train import bilinear, choose_device, factoring, measuring
+from kenyon.backends.cuda import choices, tiled
+from kenyon.backends.triton import strided as deepened
+from kenyon.bench.subject import Subject, synthetic
+from kenyon.benchmarks import cub
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.data.sources import Source
+from kenyon.data.tasks import CentreCrop, Crop, Ragged, ResizedCrop
+from kenyon.experiments.spec import configure
+from kenyon.methods.importance import GradientImportance
+from kenyon.training import augmentation as bilinear
+from kenyon.training import choose_device
+from kenyon.training import gradients as factoring
+from kenyon.training import importance as measuring
 
 SOME = 400  # photographs that are made; the others are these again
 LONGER = 340  # pixels of a photograph's longer side
@@ -127,7 +128,7 @@ def main() -> None:
     args = parser.parse_args()
     device = choose_device(args.device)
     if args.plain_crops:
-        bilinear.available = lambda pixels: False
+        bilinear.bilinear_available = lambda pixels: False
     if args.together:
         tiled.WIDE = sys.maxsize
     choices.NARROW = not args.whole_maps

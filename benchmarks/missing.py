@@ -23,13 +23,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kenyon.data.archives import DATASETS, locate
-from kenyon.data.folders import data_folders
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.datasets.archives import DATASETS, data_folders, locate
 from kenyon.errors import KenyonError
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.harvest import SHARING
 from kenyon.experiments.results import Result
-from kenyon.machine import cores
+from kenyon.experiments.training import SHARING
+from kenyon.utils.files import cores
 
 HERE = Path(__file__).parent
 PATIENCE = 60  # seconds that an interrupted run has to save its state

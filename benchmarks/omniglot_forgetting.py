@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kenyon.experiments.config import configure
+from kenyon.data import find_source
 from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.spec import configure
 from kenyon.experiments.training import build_trainer
-from kenyon.streams import find_source
-from kenyon.train import Trainer, choose_device
-from kenyon.train.evaluate import evaluate
+from kenyon.training import Trainer, choose_device
+from kenyon.training.evaluation import evaluate
 
 METHOD = "ewc"
 

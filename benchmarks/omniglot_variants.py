@@ -21,18 +21,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kenyon.data.archives import find
-from kenyon.data.datasets import OMNIGLOT
-from kenyon.data.decode import pictures
-from kenyon.data.folders import data_folders
-from kenyon.experiments.config import configure
+from kenyon.benchmarks import omniglot as made
+from kenyon.benchmarks.omniglot import FINE, enlarge, poses
+from kenyon.data.sources import Source
+from kenyon.data.tasks import Partition, RandomTest, RandomTestByOrigin
+from kenyon.datasets.archives import OMNIGLOT, data_folders, find
+from kenyon.datasets.images import pictures
+from kenyon.experiments.spec import configure
 from kenyon.experiments.training import build_net
 from kenyon.methods import METHODS
-from kenyon.streams import omniglot as made
-from kenyon.streams.drawings import FINE, enlarge, poses
-from kenyon.streams.partition import Partition, RandomTest, RandomTestByOrigin
-from kenyon.streams.source import Source
-from kenyon.train import Trainer, choose_device
+from kenyon.training import Trainer, choose_device
 
 SOME = 256  # drawings enlarged at a time
 

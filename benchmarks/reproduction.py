@@ -14,8 +14,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
-from kenyon.reproduce.page import claims_page
+from kenyon.paper.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.paper.reproduce.page import claims_page
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

@@ -29,11 +29,11 @@ import torch
 from torch import nn
 
 from kenyon.metrics import Summary
-from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, configure_games
 from kenyon.rl.environment import Games, Suite
 from kenyon.rl.runner import build_agents
-from kenyon.train import choose_device
+from kenyon.rl.suites import find_arena
+from kenyon.training import choose_device
 
 
 def import_sb3() -> Any:

@@ -19,10 +19,9 @@ import numpy as np
 
 from kenyon.bench import BenchResult
 from kenyon.experiments.results import Result
-from kenyon.report.saving import save_figure
+from kenyon.report.figures import save_figure
 from kenyon.sweep import open_space, plan_sweep
-from kenyon.sweep.costs import Costs, Seen, Work, seen_in
-from kenyon.sweep.schedule import Dying, longest_first, simulate
+from kenyon.sweep.costs import Costs, Dying, Seen, Work, longest_first, seen_in, simulate
 
 HERE = Path(__file__).parent
 EXPERIMENT = """benchmark = ["r-cifar-100", "r-cifar-10-100"]

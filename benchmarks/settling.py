@@ -3,7 +3,7 @@
     python benchmarks/settling.py digits --method ewc,caf-ewc --seeds 40 --epochs 100 --out settling.json
 
 A run settles when its rate falls and its loss is above its best by SAFETY times what it could still change
-(`kenyon.train.schedule`). For several values of SAFETY: of how many tasks and runs, how many would have settled,
+(`kenyon.training.regime`). For several values of SAFETY: of how many tasks and runs, how many would have settled,
 after how many epochs on average, and of how many a later epoch had a lower loss than all before.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 
 import torch
 
-from kenyon.experiments.config import Config, configure
+from kenyon.data import find_source
 from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.spec import Config, configure
 from kenyon.experiments.training import build_trainer
-from kenyon.streams import find_source
-from kenyon.train.schedule import SAFETY, Plateau
+from kenyon.training.regime import SAFETY, Plateau
 
 SAFETIES = (1.0, 2.0, 3.0, SAFETY)
 

@@ -24,9 +24,9 @@ import torch
 from large_steps import SOURCES
 
 from kenyon.bench.subject import Subject
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import configure
-from kenyon.train import choose_device
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.experiments.spec import configure
+from kenyon.training import choose_device
 
 PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"  # 1: below the others
 EPOCHS = 100_000  # more than anybody trains in the time

@@ -21,11 +21,11 @@ from typing import Any
 
 import torch
 
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import configure
+from kenyon.benchmarks.registry import find_benchmark
 from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.spec import configure
 from kenyon.experiments.training import build_trainer
-from kenyon.train import Interrupted, Trainer, choose_device
+from kenyon.training import Interrupted, Trainer, choose_device
 
 
 def row(trainer: Trainer, run: int, strength: float) -> dict[str, Any]:

@@ -25,11 +25,11 @@ import torch
 
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import files_below
+from kenyon.sweep.jobs import Outcome
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.orders import Outcome
-from kenyon.sweep.record import Record
-from kenyon.sweep.space import FLEETS, Space, open_space
-from kenyon.train.state import read_head
+from kenyon.sweep.plan import Record
+from kenyon.sweep.storage import FLEETS, Space, open_space
+from kenyon.training.checkpoint import read_head
 from kenyon.version import __version__
 
 EXPERIMENT = """benchmark = "digits"

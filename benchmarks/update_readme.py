@@ -11,18 +11,16 @@ import numpy as np
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
-from kenyon.experiments.meanings import settings_markdown
 from kenyon.experiments.results import Result
+from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
-from kenyon.report.beside_published import published_sentence, published_view
 from kenyon.report.figures import draw_results
-from kenyon.report.markdown import overview_markdown, results_markdown
+from kenyon.report.markdown import overview_markdown, published_sentence, published_view, results_markdown
 from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration, pm
-from kenyon.rl.pictures import fig6
 from kenyon.rl.results import GameResult, measures
-from kenyon.rl.scores import reference
+from kenyon.rl.scores import fig6, reference
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"

@@ -8,9 +8,9 @@ import numpy as np
 from sklearn.datasets import load_digits
 from torch import nn
 
+from kenyon.data import Domains, Source, from_arrays
 from kenyon.experiments import benchmark
-from kenyon.streams import Domains, Source, from_arrays
-from kenyon.train import Training
+from kenyon.training import Training
 
 DOMAINS = 4
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from kenyon.tools import AF1, AFS, Collaborative, Protection
+from kenyon.regularizers import AF1, AFS, Collaborative, Protection
 
 EPOCHS, SEEDS = 40, 5
 Task = tuple[TensorDataset, TensorDataset]  # to learn from, to test on

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kenyon.forces import Force, Pull
-from kenyon.importance import fisher_published
 from kenyon.methods import Method, method
-from kenyon.nets import Net
-from kenyon.penalties import ActiveForgetting1, Confidence, StabilityProtection, Strength, Weights
-from kenyon.strengths import per_run
+from kenyon.methods.importance import fisher_published
+from kenyon.methods.penalties import (
+    ActiveForgetting1,
+    Confidence,
+    Force,
+    Pull,
+    StabilityProtection,
+    Strength,
+    Weights,
+    per_run,
+)
+from kenyon.models import Net
 
 
 @method

@@ -7,9 +7,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
+from kenyon.data import Group, Source
 from kenyon.experiments import benchmark
-from kenyon.streams import Group, Source
-from kenyon.train import Training
+from kenyon.training import Training
 
 
 def little_net(width: int, learners: int) -> nn.Module:

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 import kenyon
 from kenyon import ContinualLearner
+from kenyon.data import find_source
 from kenyon.metrics import Summary
-from kenyon.streams import find_source
 
 METHODS = {"finetune": 1, "ewc": 1, "caf-ewc": 5}  # and how many learners
 Job = tuple[str, int]  # method, seed

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kenyon.experiments.benchmarks import BENCHMARKS
+from kenyon.benchmarks.registry import BENCHMARKS
+from kenyon.data.sources import SOURCES
 from kenyon.methods import METHODS
-from kenyon.rl.arenas import ARENAS
-from kenyon.streams.catalog import SOURCES
+from kenyon.rl.suites import ARENAS
 from tests.interpreter import RUNS_KERNELS
 
 torch.set_num_threads(1)  # small tensors everywhere: threads only cost

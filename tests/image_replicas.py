@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kenyon.data.datasets import Archive
+from kenyon.datasets.archives import Archive
 
 OMNIGLOT_CHARACTERS = ((2, 3), (1, 2))  # of the first and last alphabet of each part
 OMNIGLOT_ALPHABETS = (("Alphabet_of_the_Magi", "Tifinagh"), ("Angelic", "ULOG"))

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from kenyon.data import Split, Stream, Task
 from kenyon.methods import Method
-from kenyon.nets import Net, digits_mlp
-from kenyon.streams import Split, Stream, Task
-from kenyon.train import Trainer, Training
+from kenyon.models import Net, digits_mlp
+from kenyon.training import Trainer, Training
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.nets.heads import NO_CLASS
-from kenyon.penalties import Confidence, Predictions
-from kenyon.train import Trainer, Training
+from kenyon.methods.penalties.weights import Confidence, Predictions
+from kenyon.models.heads import NO_CLASS
+from kenyon.training import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import method
 

@@ -12,102 +12,39 @@ import kenyon
 
 ROOT = Path(kenyon.__file__).parent
 
-# What each part of the library may import of the others, besides itself.
-BASE = {
-    "errors",
-    "machine",
-    "files",
-    "formats",
-    "clock",
-    "words",
-    "version",
-    "kernels",
-    "hashing",
-    "random",
-    "passes",
-    "factors",
-    "forces",
-    "pieces",
-    "losses",
-    "optimiser",
-    "threads",
-    "steady",
-    "products",
-    "strengths",
-    "user_files",
-    "checksums",
-}
-DATA = BASE | {"data", "streams"}
-PARTS = {
-    "nets",
-    "importance",
-    "hooks",
-    "tracked",
-    "stages",
-    "replay",
-    "predictions",
-    "penalties",
-    "mechanisms",
-}  # that methods are made of
-ALLOWED = {
-    "errors": set(),
-    "machine": set(),
-    "files": {"errors", "machine"},
-    "formats": {"errors"},
-    "clock": set(),
-    "words": set(),
+# What each package, or module beside the packages, may import of the others.
+BASE = {"version", "errors", "utils", "random", "metrics"}
+NUMBERS = BASE | {"backends", "models", "methods"}
+TRAINING = NUMBERS | {"data", "training"}
+BENCHMARKS = TRAINING | {"datasets", "integrations", "benchmarks"}
+EXPERIMENTS = BENCHMARKS | {"experiments"}
+ALLOWED: dict[str, set[str]] = {
     "version": set(),
-    "products": set(),
-    "kernels": set(),
-    "hashing": {"kernels"},
-    "random": {"hashing"},
-    "passes": {"kernels", "steady"},
-    "factors": {"kernels", "passes", "forces"},
-    "forces": set(),
-    "pieces": {"threads"},
-    "losses": {"kernels", "steady"},
-    "optimiser": {"passes", "factors", "forces", "pieces", "steady"},
-    "threads": set(),
-    "steady": set(),
+    "renamed": set(),
+    "errors": set(),
+    "utils": {"errors"},
+    "random": {"utils"},
     "metrics": {"errors"},
-    "views": {"errors"},
-    "data": BASE,
-    "streams": BASE | {"data"},
-    "nets": BASE,
-    "importance": BASE | {"nets"},
-    "hooks": BASE | {"nets", "importance"},
-    "tracked": BASE | {"nets", "importance", "hooks"},
-    "stages": BASE | {"nets", "importance"},
-    "strengths": {"errors"},
-    "user_files": {"errors"},
-    "checksums": {"errors", "files"},
-    "replay": {"errors"},
-    "predictions": BASE | {"nets"},
-    "penalties": BASE | {"nets", "predictions"},
-    "mechanisms": BASE | PARTS - {"mechanisms"},
-    "methods": BASE | PARTS,
-    "logs": {"errors", "files"},
-    "tools": BASE | PARTS,
-    "train": DATA | PARTS | {"methods", "metrics"},
-    "integrity": DATA | {"experiments", "rl"},
-    "experiments": DATA | PARTS | {"methods", "metrics", "train", "logs"},
-    "analysis": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
-    "rl": DATA | PARTS | {"methods", "metrics", "train", "experiments", "views"},
-    "estimator": DATA | PARTS | {"methods", "metrics", "train"},
-    "bench": DATA | PARTS | {"methods", "metrics", "train", "experiments"},
-    "sweep": DATA | {"methods", "metrics", "train", "experiments", "rl"},
-    "theory": {"errors"},
-    "report": BASE | {"methods", "metrics", "train", "experiments", "rl", "bench", "theory", "views"},
-    "reproduce": DATA | {"metrics", "train", "experiments", "analysis", "rl", "theory", "views", "report"},
-    "cli": DATA
-    | {"methods", "metrics", "train", "experiments", "analysis", "rl", "bench", "sweep"}
-    | {"views", "report", "reproduce", "integrity"},
+    "datasets": BASE,
+    "data": BASE | {"datasets"},
+    "backends": BASE,
+    "models": BASE | {"backends"},
+    "methods": BASE | {"backends", "models"},
+    "regularizers": NUMBERS,
+    "integrations": NUMBERS | {"regularizers"},
+    "training": NUMBERS | {"data"},
+    "benchmarks": TRAINING | {"datasets"},
+    "experiments": BENCHMARKS,
+    "rl": EXPERIMENTS,
+    "estimator": TRAINING,
+    "bench": EXPERIMENTS,
+    "sweep": EXPERIMENTS | {"rl"},
+    "report": EXPERIMENTS | {"rl", "bench"},
+    "paper": EXPERIMENTS | {"rl", "report"},
+    "cli": EXPERIMENTS | {"rl", "bench", "sweep", "report", "paper"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
-    "": DATA
-    | PARTS
-    | {"methods", "metrics", "train", "experiments", "estimator", "analysis", "report", "reproduce"}
-    | {"integrity"},
+    "": EXPERIMENTS | {"renamed", "estimator", "report"},
 }
 
 

@@ -25,15 +25,15 @@ from typer.main import get_command
 import kenyon.cli.games
 import kenyon.cli.run
 import kenyon.cli.search
-from kenyon.analysis import ANALYSES, FlatnessSettings
+from kenyon.benchmarks.digits import _drawings
 from kenyon.cli.app import app
+from kenyon.data import Source
 from kenyon.experiments import BENCHMARKS, runner
 from kenyon.methods import METHODS
-from kenyon.rl.arenas import ARENAS
-from kenyon.streams import Source
-from kenyon.streams.digits import _drawings
+from kenyon.paper.analyses import ANALYSES, FlatnessSettings
+from kenyon.rl.suites import ARENAS
 from kenyon.sweep import open_space, plan_sweep
-from kenyon.user_files import import_file
+from kenyon.utils.user_code import import_file
 from tests.cli.conftest import Said
 from tests.cli.conftest import kenyon as kenyon_fixture
 
@@ -89,7 +89,7 @@ def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """In an empty folder with the examples: few drawings, an epoch, two seeds, and pictures that stay empty."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.setattr("kenyon.streams.digits._drawings", _few_drawings)
+    monkeypatch.setattr("kenyon.benchmarks.digits._drawings", _few_drawings)
     monkeypatch.setattr(Figure, "savefig", lambda figure, place, **options: place.write(b"a picture"))
     monkeypatch.setattr("gc.collect", lambda: 0)  # after every fleet, through all that other tests left in memory
     checked = runner.check_seeds

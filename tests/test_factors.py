@@ -6,12 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon import passes
-from kenyon.factors import Factors
-from kenyon.forces import Force
-from kenyon.optimiser import Optimiser
-from kenyon.train.adam import Adam
-from kenyon.train.sgd import Sgd
+from kenyon.backends.optimizers import Adam, Optimiser, Sgd
+from kenyon.backends.triton import updates as passes
+from kenyon.backends.triton.factors import Factors
+from kenyon.backends.triton.updates import Force
 from tests.interpreter import DEVICE, interpreted
 from tests.test_passes import forces_of, random
 

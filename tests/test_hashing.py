@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kenyon.hashing import keyed_words, keyed_words_plain, mix32
+from kenyon.random import keyed_words, keyed_words_plain, mix32
 
 
 def test_words_are_mixed_as_defined() -> None:

@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.data import Stream
 from kenyon.errors import ConfigError
-from kenyon.importance import (
+from kenyon.methods import Method
+from kenyon.methods.importance import (
     GradientImportance,
     accumulated,
     fisher_core50,
@@ -21,14 +23,12 @@ from kenyon.importance import (
     mas_core50,
     mas_large,
 )
-from kenyon.methods import Method
-from kenyon.nets import digits_mlp
-from kenyon.penalties import ActiveForgetting1, StabilityProtection
-from kenyon.predictions import Confidence
+from kenyon.methods.path_importance import si
+from kenyon.methods.penalties.predictions import Confidence
+from kenyon.methods.penalties.weights import ActiveForgetting1, StabilityProtection
+from kenyon.models import digits_mlp
 from kenyon.random import Purpose, random_bytes
-from kenyon.streams import Stream
-from kenyon.tracked import si
-from kenyon.train import Trainer, Training
+from kenyon.training import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 
 WIDTH = 5

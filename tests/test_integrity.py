@@ -18,22 +18,22 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from kenyon.analysis import analyse, find_analysis
-from kenyon.checksums import ChangedError, check_json, has_checksum, json_checksum, with_checksum
+from kenyon.data import Source, find_source
 from kenyon.errors import ResultsError
-from kenyon.estimator.saving import as_damage, read_learner
-from kenyon.experiments.config import Config
+from kenyon.estimator.persistence import as_damage, read_learner
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import Result
-from kenyon.experiments.states import read_state
+from kenyon.experiments.spec import Config
 from kenyon.experiments.store import PointFolder
+from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights
-from kenyon.integrity import Verified, accept, verify
+from kenyon.paper.analyses import analyse, find_analysis
 from kenyon.report.page.analyses import read_analysis
+from kenyon.report.verify import Verified, accept, verify
 from kenyon.rl.results import GameResult
-from kenyon.streams import Source, find_source
-from kenyon.train import Interrupted
-from kenyon.train.state import load_state
+from kenyon.training import Interrupted
+from kenyon.training.checkpoint import load_state
+from kenyon.utils.formats import ChangedError, check_json, has_checksum, json_checksum, with_checksum
 from tests.changes import changed_bytes
 from tests.estimator.small import taught
 from tests.experiments.small import digits, numbers, stop_after

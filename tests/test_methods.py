@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError
-from kenyon.importance import (
+from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, method
+from kenyon.methods.agscl import GroupSparsity
+from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.importance import (
     GradientImportance,
     fisher_core50,
     fisher_exact,
@@ -22,10 +25,8 @@ from kenyon.importance import (
     mean_cross_entropy,
     summed_output_norm,
 )
-from kenyon.mechanisms import ActiveColumn, ExpandedNetwork, GroupSparsity
-from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, method
-from kenyon.methods.defaults import DEFAULTS
-from kenyon.penalties import (
+from kenyon.methods.path_importance import PathImportance, WalkImportance
+from kenyon.methods.penalties.weights import (
     ActiveForgetting1,
     ActiveForgetting2,
     Confidence,
@@ -33,9 +34,8 @@ from kenyon.penalties import (
     StabilityProtection,
     Strength,
 )
-from kenyon.replay import Replay
-from kenyon.stages import PROGRESS, compress
-from kenyon.tracked import PathImportance, WalkImportance
+from kenyon.methods.progress_compress import ActiveColumn
+from kenyon.methods.registry import DEFAULTS, PROGRESS, Replay, compress
 
 # Every strength is another number, so that one in another's place is seen.
 GIVEN = {"lambda_sp": 3.0, "lambda_af": 5.0, "gamma": 7.0, "lambda_cpr": 11.0, "mu": 13.0, "rho": 0.5}

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kenyon.data.datasets import DATASETS
+from kenyon.datasets.archives import DATASETS
 from tests.sockets import Port, listening, tree
 
 # Python imports `sitecustomize` at its start, in every child that inherits the path. Addresses of other machines are

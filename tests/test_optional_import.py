@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from kenyon.data import from_hugging_face
 from kenyon.errors import ConfigError, optional_import
-from kenyon.estimator.exporting import _onnx
-from kenyon.experiments.proposals import import_optuna
-from kenyon.logs.tensorboard import check_tensorboard
-from kenyon.logs.wandb import check_wandb
+from kenyon.estimator.export import _onnx
+from kenyon.experiments.hyper_search import import_optuna
+from kenyon.integrations.loggers import check_tensorboard, check_wandb
 from kenyon.rl.emulators import check_rom
-from kenyon.streams import from_hugging_face
-from kenyon.sweep.address import _file_system
-from kenyon.sweep.cluster import _ray
+from kenyon.sweep.ray_cluster import _ray
+from kenyon.sweep.storage import _file_system
 
 
 def package(folder: Path, name: str, content: str) -> None:
@@ -71,9 +70,9 @@ SITES: dict[str, tuple[str, Callable[[], object]]] = {
     "tensorboard": ("tensorboard", check_tensorboard),
     "wandb": ("wandb", check_wandb),
     "ale_py": ("atari", lambda: check_rom("Boxing", "boxing")),
-    "lightning": ("lightning", lambda: importlib.import_module("kenyon.tools.lightning")),
-    "transformers": ("transformers", lambda: importlib.import_module("kenyon.tools.huggingface")),
-    "avalanche": ("avalanche", lambda: importlib.import_module("kenyon.tools.avalanche")),
+    "lightning": ("lightning", lambda: importlib.import_module("kenyon.integrations.lightning")),
+    "transformers": ("transformers", lambda: importlib.import_module("kenyon.integrations.huggingface")),
+    "avalanche": ("avalanche", lambda: importlib.import_module("kenyon.integrations.avalanche")),
 }
 
 
@@ -85,7 +84,7 @@ OTHERS = {"onnxruntime": ("onnx", "onnxscript"), "ale_py": ("gymnasium",), "tran
 def test_everywhere(name: str, there: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever is installed here: a package of that name that lacks a dependency, or none."""
     extra, use = SITES[name]
-    integrations = [f"kenyon.tools.{module}" for module in ("avalanche", "huggingface", "lightning")]
+    integrations = [f"kenyon.regularizers.{module}" for module in ("avalanche", "huggingface", "lightning")]
     for module in [m for m in sys.modules if m.partition(".")[0] == name or m in integrations]:
         monkeypatch.delitem(sys.modules, module)
     if name == "tensorboard":

@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon import losses, passes
-from kenyon.forces import Decay, Force, Pull
-from kenyon.importance import GradientImportance, fisher_large, mas
-from kenyon.nets.cuda import heads, rows, units
-from kenyon.nets.dropout import DropoutSite
+from kenyon.backends.cuda import packing as rows
+from kenyon.backends.layers import DropoutSite
+from kenyon.backends.optimizers import Adam, Sgd
+from kenyon.backends.triton import dropout as units
+from kenyon.backends.triton import heads, losses
+from kenyon.backends.triton import updates as passes
+from kenyon.backends.triton.updates import Decay, Force, Pull
+from kenyon.methods.importance import GradientImportance, fisher_large, mas
 from kenyon.random import Noise
-from kenyon.train.adam import Adam
-from kenyon.train.measuring import add_importance
-from kenyon.train.sgd import Sgd
+from kenyon.training.importance import add_importance
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
 GROUPS = (torch.int8, torch.int16, torch.int32)

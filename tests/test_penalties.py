@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kenyon.backends.triton.updates import Decay, Pull, sorted_forces
 from kenyon.errors import ConfigError
-from kenyon.forces import Decay, Pull, sorted_forces
-from kenyon.nets import Net, digits_mlp
-from kenyon.penalties import (
+from kenyon.methods.penalties.weights import (
     ActiveForgetting1,
     ActiveForgetting2,
     DecayingHeads,
@@ -22,6 +21,7 @@ from kenyon.penalties import (
     StabilityProtection,
     Weights,
 )
+from kenyon.models import Net, digits_mlp
 from tests.references import DigitsLearner, Hand
 
 R, K, COUNTS = 3, 3, (2, 3, 2)

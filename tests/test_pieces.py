@@ -8,13 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kenyon import pieces
-from kenyon.forces import Decay, Force, Pull
-from kenyon.importance import GradientImportance, fisher_published, mas
-from kenyon.optimiser import Optimiser
-from kenyon.train.adam import Adam
-from kenyon.train.measuring import add_importance
-from kenyon.train.sgd import Sgd
+from kenyon.backends.optimizers import Adam, Optimiser, Sgd
+from kenyon.backends.triton.updates import Decay, Force, Pull
+from kenyon.methods.importance import GradientImportance, fisher_published, mas
+from kenyon.training.importance import add_importance
+from kenyon.utils import threads as pieces
 
 R, P = 3, 1100
 MOVES = torch.tensor([1.0, 0.0, 1.0])

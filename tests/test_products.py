@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.products import ask_for_equal_bits
+from kenyon.utils.mkl import ask_for_equal_bits
 
 
 @pytest.mark.parametrize(

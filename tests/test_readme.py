@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kenyon.analysis import ANALYSES, analyse
+from kenyon.data import Source
 from kenyon.experiments.results import Result
-from kenyon.streams import Source
+from kenyon.paper.analyses import ANALYSES, analyse
 
 ROOT = Path(__file__).parents[1]
 

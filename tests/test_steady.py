@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 import kenyon
-from kenyon.nets import Net, Pictures
-from kenyon.nets.cuda import compiler
-from kenyon.predictions import Divergence, Predictions
+from kenyon.backends.cuda import compiler
+from kenyon.methods.penalties.predictions import Divergence, Predictions
+from kenyon.models import Net, Pictures
 from kenyon.random import Noise
-from kenyon.steady import of_each_run
+from kenyon.utils.determinism import of_each_run
 from tests.nets import emulation
 from tests.nets.test_tiled import GAIN, SHIFT, backbone, tiled_net
 from tests.replicas import write_cifar_100

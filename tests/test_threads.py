@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from kenyon.threads import Shared, cpu_threads, side_by_side
+from kenyon.utils.threads import Shared, cpu_threads, side_by_side
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.tracked import TrackedImportance, _scaled, rwalk, si
+from kenyon.methods.path_importance import TrackedImportance, _scaled, rwalk, si
 
 
 @dataclass

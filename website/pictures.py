@@ -1,6 +1,7 @@
 """The pictures of docs/method.md, each in light and dark: `python website/pictures.py` draws them anew.
 
-What can be computed is: beliefs and minima by `kenyon.theory`, the divergence between learners by `kenyon.penalties`.
+What can be computed is: beliefs and minima by `kenyon.paper.theory`, the divergence between learners by
+`kenyon.methods.penalties`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle, Ellipse, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from kenyon.penalties import Divergence, Predictions
-from kenyon.theory import (
+from kenyon.methods.penalties import Divergence, Predictions
+from kenyon.paper.theory import (
     Evidence,
     Expanded,
     Gaussian,

@@ -14,24 +14,27 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from kenyon.products import ask_for_equal_bits
+from kenyon.renamed import RENAMED, keep_old_imports
+from kenyon.utils.mkl import ask_for_equal_bits
 from kenyon.version import __version__
 
-ask_for_equal_bits()
-
 TYPE_CHECKING = False  # typing itself would take as long to import as all the rest here
+
 if TYPE_CHECKING:
     from typing import Any
 
+    from kenyon.data import Source, Stream, Task
     from kenyon.errors import KenyonError
     from kenyon.estimator import ContinualLearner
     from kenyon.experiments import Found, Result, run, search
-    from kenyon.integrity import verify
     from kenyon.methods import Method
-    from kenyon.nets import Net
+    from kenyon.models import Net
     from kenyon.report import report
-    from kenyon.streams import Source, Stream, Task
-    from kenyon.train import Trainer, Training
+    from kenyon.report.verify import verify
+    from kenyon.training import Trainer, Training
+
+ask_for_equal_bits()
+keep_old_imports()
 
 __all__ = [
     "ContinualLearner",
@@ -57,44 +60,39 @@ _HOMES = {
     "Found": "kenyon.experiments",
     "KenyonError": "kenyon.errors",
     "Method": "kenyon.methods",
-    "Net": "kenyon.nets",
+    "Net": "kenyon.models",
     "Result": "kenyon.experiments",
-    "Source": "kenyon.streams",
-    "Stream": "kenyon.streams",
-    "Task": "kenyon.streams",
-    "Trainer": "kenyon.train",
-    "Training": "kenyon.train",
+    "Source": "kenyon.data",
+    "Stream": "kenyon.data",
+    "Task": "kenyon.data",
+    "Trainer": "kenyon.training",
+    "Training": "kenyon.training",
     "report": "kenyon.report",
     "run": "kenyon.experiments",
     "search": "kenyon.experiments",
-    "verify": "kenyon.integrity",
+    "verify": "kenyon.report.verify",
 }
 
 
-# Parts that are there without another import: kenyon.streams.from_arrays(...).
+# Packages and modules that are there without another import: kenyon.data.from_arrays(...).
 _PARTS = (
-    "analysis",
+    "benchmarks",
+    "data",
     "errors",
     "experiments",
-    "forces",
-    "importance",
     "methods",
     "metrics",
-    "nets",
-    "penalties",
-    "reproduce",
+    "models",
+    "paper",
+    "regularizers",
     "rl",
-    "strengths",
-    "streams",
     "sweep",
-    "theory",
-    "tools",
-    "train",
+    "training",
 )
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PARTS:
+    if name in _PARTS or name in RENAMED:
         return import_module(f"kenyon.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'kenyon' has no attribute '{name}'")

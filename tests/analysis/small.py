@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from kenyon.analysis import Model
-from kenyon.nets import Net
-from kenyon.streams import Source, Stream
-from kenyon.streams.source import Group
+from kenyon.data import Source, Stream
+from kenyon.data.sources import Group
+from kenyon.models import Net
+from kenyon.paper.analyses import Model
 
 CLASSES = (2, 3)  # of the two tasks: heads of different sizes
 

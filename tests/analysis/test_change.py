@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.analysis import Model, change
+from kenyon.paper.analyses import Model, change
 from tests.analysis.small import conv_model
 
 

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.analysis import DiscrepancySettings, discrepancy
-from kenyon.analysis.discrepancy import contests, discriminate, seen_by_heads, task_vectors
 from kenyon.errors import ConfigError
+from kenyon.paper.analyses import DiscrepancySettings, discrepancy
+from kenyon.paper.analyses.discrepancy import contests, discriminate, seen_by_heads, task_vectors
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, permuted, plain_vector
 
 STEPS = {"steps": 40, "rate": 0.05}

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from kenyon.analysis import Model, diversity, learners_expertise
-from kenyon.analysis.diversity import saved_diversity, saved_expertise
 from kenyon.errors import ConfigError
 from kenyon.experiments.results import Result
+from kenyon.paper.analyses import Model, diversity, learners_expertise
+from kenyon.paper.analyses.outcomes import saved_diversity, saved_expertise
 from tests.analysis.small import apart_model, conv_model, images_of, permuted, plain_head, plain_vector
 
 

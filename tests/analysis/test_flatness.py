@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.analysis import FlatnessSettings, Model, flatness
-from kenyon.analysis.flatness import along_lines, random_direction
 from kenyon.errors import ConfigError
+from kenyon.paper.analyses import FlatnessSettings, Model, flatness
+from kenyon.paper.analyses.flatness import along_lines, random_direction
 from kenyon.random import Purpose, key
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, permuted, plain_logits
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from kenyon.analysis import GradCamSettings, Model, grad_cam
-from kenyon.analysis.gradcam import class_maps, find_layer, first_of_each_class
-from kenyon.analysis.overlay import overlay, picture
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, alexnet, cifar_cnn, omniglot_cnn
+from kenyon.models import Net, alexnet, cifar_cnn, omniglot_cnn
+from kenyon.paper.analyses import GradCamSettings, Model, grad_cam
+from kenyon.paper.analyses.gradcam import class_maps, find_layer, first_of_each_class, overlay, picture
 from tests.analysis.small import apart_model, conv_model, images_of, permuted, plain_head, stream
 
 

@@ -11,13 +11,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from kenyon.analysis import Model, final_accuracy
+from kenyon.data import find_source
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.config import Config, configure
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.results import Result
+from kenyon.experiments.spec import Config, configure
 from kenyon.experiments.training import build_trainer
-from kenyon.streams import find_source
+from kenyon.paper.analyses import Model, final_accuracy
 from tests.analysis.small import apart_model, conv_model, images_of, per_task_model, plain_logits
 from tests.unsealed import write_unsealed
 

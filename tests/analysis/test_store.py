@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from kenyon.analysis import ANALYSES, FlatnessSettings, analyse, compare
-from kenyon.analysis.store import Entry
+from kenyon.data import Source, find_source
 from kenyon.errors import ResultsError
-from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
+from kenyon.experiments.spec import configure
 from kenyon.experiments.store import config_digest
-from kenyon.streams import Source, find_source
+from kenyon.paper.analyses import ANALYSES, FlatnessSettings, analyse, compare
+from kenyon.paper.analyses.store import Entry
 from tests.analysis.test_model import without_origin
 from tests.unsealed import unsealed
 

@@ -10,16 +10,13 @@ import pytest
 import torch
 
 from kenyon.bench import BenchResult, extents, new_result, run_bench
-from kenyon.bench.ceilings import Ceilings
-from kenyon.bench.floor import Count
-from kenyon.bench.plan import Extent, FleetKey
+from kenyon.bench.limits import Ceilings, Count
+from kenyon.bench.plan import Clock, Effort, Extent, FleetKey, PeakMemory, Spread, in_turns
 from kenyon.bench.result import Against, Record
-from kenyon.bench.synthetic import synthetic
-from kenyon.bench.timing import Clock, Effort, PeakMemory, Spread, in_turns
+from kenyon.bench.subject import synthetic
 from kenyon.errors import ResultsError
 from kenyon.experiments import find_benchmark
-from kenyon.report.speed import speed_markdown, speed_tables
-from kenyon.report.speed_figure import draw_speed
+from kenyon.report.speed import draw_speed, speed_markdown, speed_tables
 
 CPU = torch.device("cpu")
 

@@ -7,9 +7,8 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from kenyon.bench.ceilings import measure_ceilings
-from kenyon.bench.floor import Count, Work, floor_seconds
-from kenyon.nets import cifar_cnn
+from kenyon.bench.limits import Count, Work, floor_seconds, measure_ceilings
+from kenyon.models import cifar_cnn
 
 
 def tiny(width: int = 4) -> Work:

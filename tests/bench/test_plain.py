@@ -8,12 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from kenyon.backends.optimizers import BETA1
 from kenyon.bench.plain import Plain
-from kenyon.bench.subject import Subject
-from kenyon.bench.synthetic import synthetic
+from kenyon.bench.subject import Subject, synthetic
 from kenyon.experiments import BENCHMARKS, configure
-from kenyon.nets import Backbone
-from kenyon.train.adam import BETA1
+from kenyon.models import Backbone
 
 CPU = torch.device("cpu")
 

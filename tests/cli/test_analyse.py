@@ -208,8 +208,8 @@ def test_a_disk_that_fails_is_told(
         monkeypatch.setattr(Path, "open", failing)
         said = kenyon("analyse", out, "--what", "change")
     else:
-        monkeypatch.setattr("kenyon.files.os.open", failing)
-        monkeypatch.setattr("kenyon.files.sync_folder", lambda folder: None)
+        monkeypatch.setattr("kenyon.utils.files.os.open", failing)
+        monkeypatch.setattr("kenyon.utils.files.sync_folder", lambda folder: None)
         said = kenyon("run", "digits", "-m", "ewc", "--seeds", 2, *SMALL[:2], "--tasks", 2, "--no-fwt", "--out", out)
     assert said.code == 1 and "Error: " in said.err and "Input/output error" in said.err, said
 

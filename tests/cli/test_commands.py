@@ -13,7 +13,7 @@ import pytest
 
 from kenyon import run as run_experiment
 from kenyon.errors import ConfigError
-from kenyon.experiments.config import configure
+from kenyon.experiments.spec import configure
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 from tests.report.made import made, saved

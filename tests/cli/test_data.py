@@ -15,8 +15,8 @@ import pytest
 from rich.console import Console
 from rich.progress import Progress
 
-from kenyon.cli.decoding import Decoding
-from kenyon.data import DATASETS, Archive, Dataset
+from kenyon.cli.progress import Decoding
+from kenyon.datasets import DATASETS, Archive, Dataset
 from tests.cli.conftest import Said
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kenyon.experiments import training
-from kenyon.train import Trainer
+from kenyon.training import Trainer
 from tests.cli.conftest import Said
 
 SMALL = ["--epochs", "1", "--tasks", "2", "--no-fwt"]

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from kenyon.data import Source, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.experiments import benchmark, find_benchmark, load_benchmark_file
-from kenyon.experiments.config import configure
+from kenyon.experiments.spec import configure
 from kenyon.experiments.training import build_net
-from kenyon.streams import Source, from_arrays
 from tests.cli.conftest import Said
 
 HEAD = """
@@ -23,8 +23,8 @@ import numpy as np
 import torch
 from torch import nn
 from kenyon.experiments import benchmark
-from kenyon.streams import Classes, Domains, Times, from_arrays
-from kenyon.train import Training
+from kenyon.data import Classes, Domains, Times, from_arrays
+from kenyon.training import Training
 
 rng = np.random.default_rng(0)
 y = np.arange(160) % 4

@@ -15,8 +15,8 @@ from kenyon import ContinualLearner
 from kenyon.errors import ConfigError
 from kenyon.experiments import configure
 from kenyon.methods import METHODS, find_method, load_method_file
-from kenyon.nets import Net, digits_mlp
-from kenyon.penalties import Weights
+from kenyon.methods.penalties.weights import Weights
+from kenyon.models import Net, digits_mlp
 from tests.cli.conftest import Said
 from tests.unsealed import unsealed
 
@@ -132,7 +132,7 @@ def test_the_forces_of_the_examples_penalty_are_its_gradient() -> None:
 NEEDY = """
 from typing import Literal
 from kenyon.methods import Method, method
-from kenyon.replay import Replay
+from kenyon.methods.registry import Replay
 
 @method
 def needy_replay(memory: int, form: Literal["mixed", "published"]):
@@ -190,9 +190,9 @@ def test_a_function_that_returns_no_method(kenyon: Callable[..., Said], tmp_path
 
 
 STEADY = '''"""A file."""
-from kenyon.importance import fisher_published
+from kenyon.methods.importance import fisher_published
 from kenyon.methods import Method, method
-from kenyon.penalties import StabilityProtection, Strength
+from kenyon.methods.penalties.weights import StabilityProtection, Strength
 
 
 @method

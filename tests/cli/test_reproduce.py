@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kenyon.cli.reproduce import _measured
-from kenyon.reproduce import REPRODUCTIONS
+from kenyon.paper.reproduce import REPRODUCTIONS
 from tests.cli.conftest import Said
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from kenyon.cli import stopping
-from kenyon.experiments import keeping, training
+from kenyon.experiments import training
 from kenyon.experiments.results import Result
-from kenyon.train import Trainer
-from kenyon.train.state import read_head
+from kenyon.training import Trainer
+from kenyon.training import checkpoint as keeping
+from kenyon.training.checkpoint import read_head
 from tests.cli.conftest import Said
 from tests.experiments.small import numbers, weights
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from kenyon.errors import ConfigError
-from kenyon.sweep import cluster
+from kenyon.sweep import ray_cluster as cluster
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.space import MARKS, open_space
+from kenyon.sweep.storage import MARKS, open_space
 from tests.cli.conftest import Said
 
 Kenyon = Callable[..., Said]
@@ -74,7 +74,7 @@ def test_from_a_file_to_tables_pictures_and_a_status(kenyon: Kenyon, file: Path,
 def test_what_is_missing_is_told_after_what_there_is(
     kenyon: Kenyon, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kenyon.sweep import kinds
+    from kenyon.sweep import jobs as kinds
 
     train = kinds.train_crew
 

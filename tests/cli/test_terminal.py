@@ -22,11 +22,10 @@ from rich.text import Text
 import kenyon.cli
 from kenyon.cli import main
 from kenyon.cli.consoles import PlainConsole, _Stream
-from kenyon.cli.decoding import Decoding
-from kenyon.cli.progress import FleetBar
+from kenyon.cli.progress import Decoding, FleetBar
 from kenyon.errors import DataError
-from kenyon.estimator.telling import telling
-from kenyon.words import printable
+from kenyon.estimator.learn_task import telling
+from kenyon.utils.text import printable
 from tests.cli.conftest import Said
 
 GOOD = Path(__file__).parents[1] / "experiments" / "format-1" / "result.json"

@@ -175,11 +175,10 @@ BOMBS: dict[str, tuple[Callable[[Path], None], str, str]] = {
 
 
 def read(kind: str, path: Path) -> None:
-    from kenyon.data import trees
-    from kenyon.data.decode import _decode_one
-    from kenyon.data.images import as_bytes
-    from kenyon.data.trees import Folder, read_text
-    from kenyon.streams.pickles import load_plain_pickle
+    from kenyon.datasets import trees
+    from kenyon.datasets.images import _decode_one, as_bytes
+    from kenyon.datasets.pickles import load_plain_pickle
+    from kenyon.datasets.trees import Folder, read_text
 
     folder: Any = Folder(path.parent, "Mend it.")
     if kind == "image":
@@ -198,9 +197,9 @@ def read(kind: str, path: Path) -> None:
 
 def measure(folder: Path) -> None:
     """Print what each bomb says, and the megabytes that it took, each in a child of its own."""
-    from kenyon.data.decode import _decode_one  # noqa: F401 - before the children
+    from kenyon.datasets import pickles  # noqa: F401
+    from kenyon.datasets.images import _decode_one  # noqa: F401 - before the children
     from kenyon.errors import KenyonError
-    from kenyon.streams import pickles  # noqa: F401
 
     Image.init()
     for name, (_, kind, _) in BOMBS.items():

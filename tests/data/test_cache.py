@@ -13,10 +13,10 @@ from typing import IO, Any
 import numpy as np
 import pytest
 
-from kenyon.data.cache import BLOCK, FORGOTTEN, Cached, cached
-from kenyon.data.reports import reporting_to
+from kenyon.datasets.cache import BLOCK, FORGOTTEN, Cached, cached
 from kenyon.errors import DataError
-from kenyon.machine import MACHINE
+from kenyon.utils.files import MACHINE
+from kenyon.utils.reports import reporting_to
 from tests.listening import Listener
 
 PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
@@ -26,7 +26,7 @@ IDENTITY = {"what": "made", "making": [1, 28], "files": "abc"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     target = tmp_path / "new" / "decoded"
-    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: target)
+    monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: target)
     return target
 
 
@@ -64,7 +64,7 @@ def test_pixels_that_cannot_be_read_back_are_told(folder: Path, monkeypatch: pyt
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(*asked)
 
-    monkeypatch.setattr("kenyon.data.cache.np.memmap", fails)
+    monkeypatch.setattr("kenyon.datasets.cache.np.memmap", fails)
     with pytest.raises(DataError, match="Input/output error"):
         cached("made", IDENTITY, Builder())
     build = Builder()
@@ -198,7 +198,7 @@ def test_others_may_read_what_is_kept(folder: Path) -> None:
 
 
 def _in_another_process(folder: Path, barrier: Any, answers: Any) -> None:
-    import kenyon.data.cache as module
+    from kenyon.datasets import cache as module
 
     module.decoded_folder = lambda: folder  # type: ignore[attr-defined]
 
@@ -223,7 +223,7 @@ def test_two_processes_may_build_at_once(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "file" / "decoded")
+    monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: tmp_path / "file" / "decoded")
     with pytest.raises(DataError, match=r"cannot be kept in .*file.*XDG_CACHE_HOME"):
         cached("made", IDENTITY, Builder())
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kenyon.data.decode import fingerprint, pictures, require_room, write_equal, write_ragged
-from kenyon.data.reports import reporting_to
-from kenyon.data.trees import Folder, Tree, open_tree
+from kenyon.datasets.images import fingerprint, pictures, require_room, write_equal, write_ragged
+from kenyon.datasets.trees import Folder, Tree, open_tree
 from kenyon.errors import DataError
+from kenyon.utils.reports import reporting_to
 
 
 class Listener:

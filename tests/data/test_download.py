@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kenyon.data.datasets import Archive
-from kenyon.data.download import download
+from kenyon.datasets.archives import Archive
+from kenyon.datasets.download import download
 from kenyon.errors import DataError
 
 MAGIC = b"\x1f\x8b"  # what such an archive begins with

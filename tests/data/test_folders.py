@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.data.archives import DATASETS, find, locate
-from kenyon.data.folders import data_folders, download_folder
+from kenyon.datasets.archives import DATASETS, data_folders, download_folder, find, locate
 from kenyon.errors import DataError
 
 
@@ -80,5 +79,5 @@ def test_each_platform_has_its_cache(
 
 
 def test_listing_and_downloading_do_not_import_pytorch() -> None:
-    code = "import sys, kenyon.data.download, kenyon.data.folders; sys.exit('torch' in sys.modules)"
+    code = "import sys, kenyon.datasets.download, kenyon.datasets.archives; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 0

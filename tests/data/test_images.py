@@ -14,13 +14,12 @@ import pytest
 from PIL import Image, ImageCms
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
-from kenyon.data import images
-from kenyon.data.decode import _decode_one
-from kenyon.data.images import UnfitError, as_bytes, open_image
-from kenyon.data.trees import Folder
+from kenyon.data import from_folder
+from kenyon.data.external import stacked
+from kenyon.datasets import images
+from kenyon.datasets.images import UnfitError, _decode_one, as_bytes, open_image
+from kenyon.datasets.trees import Folder
 from kenyon.errors import ConfigError, DataError
-from kenyon.streams import from_folder
-from kenyon.streams.datasets import stacked
 
 Make = Callable[[], Image.Image]
 
@@ -207,7 +206,7 @@ def test_of_other_formats_nothing_is_tried(kind: str, tmp_path: Path, monkeypatc
         (tmp_path / name).mkdir()
         Image.new("L", (2, 2)).save(tmp_path / name / "1.png")
     (tmp_path / "b" / "2.png").write_bytes(FOREIGN[kind])
-    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / ".decoded")
+    monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: tmp_path / ".decoded")
     with pytest.raises(DataError, match=r"2\.png is not an image that can be read \(it is none of BMP, GIF"):
         from_folder(tmp_path, side=2)
 

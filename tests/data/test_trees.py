@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.data.trees import MAPPED_FROM, Tree, open_tree, read_text
+from kenyon.datasets.trees import MAPPED_FROM, Tree, open_tree, read_text
 from kenyon.errors import DataError
 
 FILES = {"a.txt": b"first", "b/c.bin": bytes(range(256)), "b/d/large": b"x" * (MAPPED_FROM + 1), "e": b""}

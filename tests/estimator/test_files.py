@@ -20,10 +20,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from kenyon import ContinualLearner, KenyonError
-from kenyon.checksums import write_tensors
 from kenyon.estimator import SettingError
-from kenyon.estimator.exporting import Plain
+from kenyon.estimator.export import Plain
 from kenyon.estimator.settings import default_backbone
+from kenyon.utils.formats import write_tensors
 from tests.estimator.small import blobs, quick, taught
 
 

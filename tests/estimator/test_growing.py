@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kenyon.estimator.growing import carry, go_on, past
+from kenyon.data import Stream
+from kenyon.estimator.knowledge import carry, go_on, past
 from kenyon.methods import Method, find_method
-from kenyon.nets import Layout, Net, digits_cnn, digits_mlp
-from kenyon.streams import Stream
-from kenyon.train import Trainer, Training
+from kenyon.models import Layout, Net, digits_cnn, digits_mlp
+from kenyon.training import Trainer, Training
 from tests.references import hand_stream
 from tests.train.fleets import SHORT, method
 

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.estimator.inferring import across_tasks, task_weights
-from kenyon.estimator.lesson import held_out
+from kenyon.estimator.knowledge import across_tasks, task_weights
+from kenyon.estimator.learn_task import held_out
 
 
 def test_by_hand() -> None:

@@ -18,13 +18,13 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
+from kenyon.data.tasks import Split, Stream
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
-from kenyon.estimator.growing import Met
+from kenyon.estimator.knowledge import Met
 from kenyon.estimator.settings import single_precision
 from kenyon.methods import METHODS, find_method
-from kenyon.methods.defaults import DEFAULTS
-from kenyon.streams.task import Split, Stream
-from kenyon.train import Trainer, Training
+from kenyon.methods.registry import DEFAULTS
+from kenyon.training import Trainer, Training
 from tests.estimator.small import blobs, quick, taught
 
 
@@ -396,7 +396,7 @@ def test_where_nothing_was_tested_that_is_said() -> None:
 @pytest.mark.parametrize("method", ["ewc", "caf-ewc"])
 def test_a_batch_is_no_larger_than_the_data(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is asked for: buffers are of the data's size, and the numbers those of one batch with all samples."""
-    from kenyon.train import engine
+    from kenyon.training import engine
 
     sizes: list[int] = []
     loader = engine.Loader

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kenyon import ContinualLearner
-from kenyon.streams.arrays import moments
+from kenyon.data.arrays import moments
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 

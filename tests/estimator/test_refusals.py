@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from kenyon import ContinualLearner, KenyonError
 from kenyon.estimator import SettingError
-from kenyon.importance import fisher_published
 from kenyon.methods import METHODS, Method, MethodSpec
-from kenyon.penalties import StabilityProtection, Strength
+from kenyon.methods.importance import fisher_published
+from kenyon.methods.penalties.weights import StabilityProtection, Strength
 from tests.estimator.small import blobs, taught
 
 X, Y = blobs(2)

@@ -13,8 +13,8 @@ import torch
 from sklearn.model_selection import cross_val_score
 
 from kenyon import ContinualLearner
-from kenyon.nets.execution import General
-from kenyon.threads import cpu_threads
+from kenyon.backends.executor import General
+from kenyon.utils.threads import cpu_threads
 from tests.estimator.small import blobs, quick
 from tests.estimator.threaded import CASES, QUICK, Drawing, Residual, differing, digest, fit
 from tests.noise import noise, untouched

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon import ContinualLearner
-from kenyon.nets import net as nets
-from kenyon.nets.execution import Looped, Stacked
+from kenyon.backends.executor import Looped, Stacked
+from kenyon.models import ensemble as nets
 from tests.estimator.small import blobs
 from tests.noise import noise
 

@@ -9,7 +9,7 @@ from typing import Any
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import Silent, execute, plan
 from kenyon.methods import METHODS, find_method
-from kenyon.train import Trainer
+from kenyon.training import Trainer
 
 STRENGTHS = {"lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02, "lambda_cpr": 0.1, "mu": 1.0, "rho": 0.5}
 SMALL = {"epochs": 1, "width": 2, "batch": 16}

@@ -10,7 +10,7 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError, KenyonError
-from kenyon.rl.policy import policy_of
+from kenyon.rl.play import policy_of
 from kenyon.rl.runner import play
 
 

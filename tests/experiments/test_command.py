@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kenyon.experiments.benchmarks import load_benchmark_file
-from kenyon.experiments.command import command_of
-from kenyon.experiments.config import configure, parse_settings
+from kenyon.benchmarks.registry import load_benchmark_file
+from kenyon.experiments.incomplete import command_of
+from kenyon.experiments.spec import configure, parse_settings
 from kenyon.methods import load_method_file
 
 
@@ -54,7 +54,7 @@ def test_own_files_are_named_by_their_path(tmp_path: Path, monkeypatch: pytest.M
     stream.write_text(
         "import numpy as np, torch\n"
         "from kenyon.experiments import benchmark\n"
-        "from kenyon.streams import from_arrays\n"
+        "from kenyon.data import from_arrays\n"
         "@benchmark(backbone=lambda width, learners: torch.nn.Linear(3, width), width=4)\n"
         "def stream_of_the_shell(data):\n"
         "    return from_arrays(np.random.default_rng(0).normal(size=(80, 3)), np.arange(80) % 4)\n"

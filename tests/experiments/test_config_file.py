@@ -9,7 +9,7 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError
-from kenyon.experiments.config_file import asked, read_config
+from kenyon.experiments.spec_file import asked, read_config
 
 WHOLE = """
 benchmark = "digits"

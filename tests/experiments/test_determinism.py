@@ -11,8 +11,7 @@ import torch
 import kenyon
 from kenyon.errors import ConfigError
 from kenyon.experiments.results import Result
-from kenyon.steady import is_steady
-from kenyon.train.determinism import deterministic
+from kenyon.utils.determinism import deterministic, is_steady
 from tests.experiments.small import all_numbers, strengths_of, weights
 
 METHODS = ["caf-ewc", "er", "pnc"]

@@ -14,15 +14,16 @@ from safetensors import safe_open
 
 import kenyon
 from kenyon.errors import DeviceMemoryError, ResultsError
-from kenyon.experiments import fleets, training
-from kenyon.experiments.config import configure
-from kenyon.experiments.fleets import pieces
+from kenyon.experiments import scheduler as fleets
+from kenyon.experiments import training
 from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.scheduler import pieces
+from kenyon.experiments.spec import configure
 from kenyon.experiments.store import PointFolder
 from kenyon.experiments.training import Crew
-from kenyon.train import Interrupted, Trainer
-from kenyon.train.device import out_of_memory, taken_by_others
-from kenyon.train.state import load_state, save_state
+from kenyon.training import Interrupted, Trainer
+from kenyon.training.checkpoint import load_state, save_state
+from kenyon.training.device import out_of_memory, taken_by_others
 from tests.experiments.small import Counter, all_numbers, digits, stop_after, weights
 
 GRID: dict[str, Any] = {"lambda_sp": [1.0, 1e3, 1e5], "epochs": 3, "batch": 64}  # with two seeds: six runs

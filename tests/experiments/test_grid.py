@@ -12,16 +12,15 @@ import pytest
 import torch
 
 from kenyon.cli.show import load_results
+from kenyon.data import find_source
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.config import configure, parse_settings
 from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.labels import point_label, point_name, value_text
-from kenyon.experiments.results import Result
+from kenyon.experiments.results import Result, point_label, point_name, value_text
 from kenyon.experiments.runner import plan, run
+from kenyon.experiments.spec import configure, parse_settings
 from kenyon.experiments.training import build_method, build_trainer
 from kenyon.methods import METHODS, Method, find_method, method
-from kenyon.penalties import StabilityProtection
-from kenyon.streams import find_source
+from kenyon.methods.penalties.weights import StabilityProtection
 from tests.experiments.small import Counter, all_numbers, digits, numbers, strengths_of, weights
 
 CAF = {"learners": 2, "epochs": 2, "batch": 32}

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.experiments.benchmarks import BENCHMARKS, find_benchmark
-from kenyon.experiments.config import configure
+from kenyon.benchmarks.registry import BENCHMARKS, find_benchmark
 from kenyon.experiments.runner import execute, plan
+from kenyon.experiments.spec import configure
 from kenyon.methods import METHODS, find_method
 from tests.experiments.small import strengths_of
 from tests.image_replicas import (
@@ -32,12 +32,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     write_tiny_imagenet(folder)
     write_core50(folder, frames=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kenyon.data.cache.decoded_folder", lambda: folder / "decoded")
-        patch.setattr("kenyon.streams.omniglot.CHARACTERS", OMNIGLOT_CHARACTERS)
-        patch.setattr("kenyon.streams.omniglot.VERSIONS", 2)
-        patch.setattr("kenyon.streams.cub.IMAGES", 1100)
-        patch.setattr("kenyon.streams.cub.SHORTER", 72)
-        patch.setattr("kenyon.streams.cub.SIDE", 64)  # windows of 224 pixels take long on a CPU
+        patch.setattr("kenyon.datasets.cache.decoded_folder", lambda: folder / "decoded")
+        patch.setattr("kenyon.benchmarks.omniglot.CHARACTERS", OMNIGLOT_CHARACTERS)
+        patch.setattr("kenyon.benchmarks.omniglot.VERSIONS", 2)
+        patch.setattr("kenyon.benchmarks.cub.IMAGES", 1100)
+        patch.setattr("kenyon.benchmarks.cub.SHORTER", 72)
+        patch.setattr("kenyon.benchmarks.cub.SIDE", 64)  # windows of 224 pixels take long on a CPU
         yield folder
 
 

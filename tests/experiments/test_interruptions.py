@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kenyon.methods import find_method
-from kenyon.train import Interrupted
+from kenyon.training import Interrupted
 from tests.experiments.small import Counter, digits, numbers, stop_after
 
 INTERRUPTED = [

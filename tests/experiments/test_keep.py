@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from kenyon.data import find_source
 from kenyon.errors import ConfigError
-from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan
+from kenyon.experiments.spec import Config
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.training import build_trainer
 from kenyon.experiments.weights import read_weights, rows_of
-from kenyon.integrity import verify
-from kenyon.streams import find_source
-from kenyon.train import Interrupted
+from kenyon.report.verify import verify
+from kenyon.training import Interrupted
 from tests.experiments.small import SMALL, all_numbers, stop_after, strengths_of, weights
 
 

@@ -13,10 +13,11 @@ import pytest
 
 from kenyon.errors import ConfigError, DeviceMemoryError
 from kenyon.experiments.runner import execute, plan
-from kenyon.logs import LoggedRun, Moment, choice
+from kenyon.integrations import loggers as choice
+from kenyon.integrations.loggers import LoggedRun, Moment
 from kenyon.metrics import average_curve
-from kenyon.train import Interrupted, Trainer
-from kenyon.train.loop import Watcher
+from kenyon.training import Interrupted, Trainer
+from kenyon.training.trainer import Watcher
 from tests.experiments.small import SMALL, stop_after, strengths_of
 
 Rows = dict[str, dict[Moment, dict[str, float]]]  # of every run, by its path
@@ -79,7 +80,7 @@ def test_what_a_log_is_told(method: str, kept: type[Kept], tmp_path: Path) -> No
 
 def test_the_mean_training_loss(kept: type[Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all batches of the epoch, as the steps saw them."""
-    from kenyon.train import Trainer
+    from kenyon.training import Trainer
 
     seen: list[list[float]] = []
     step = Trainer._step

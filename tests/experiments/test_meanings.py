@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
-from kenyon.experiments.config import Architecture, settings
-from kenyon.experiments.meanings import MEANINGS, takes
+from kenyon.experiments.settings import MEANINGS, takes
+from kenyon.experiments.spec import Architecture, settings
 from kenyon.methods import METHODS
-from kenyon.train import Training
+from kenyon.training import Training
 
 OURS = sorted(name for name, spec in METHODS.items() if spec.build.__module__.startswith("kenyon."))
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.config import Config
 from kenyon.experiments.grid import Point
 from kenyon.experiments.results import Result
+from kenyon.experiments.spec import Config
 from kenyon.experiments.store import PointFolder
-from kenyon.train import Interrupted
+from kenyon.training import Interrupted
 from tests.experiments.small import Counter, digits, stop_after
 
 

@@ -14,14 +14,14 @@ import pytest
 from safetensors.torch import load_file
 
 import kenyon
+from kenyon.benchmarks.hyperparameters import HYPERPARAMETERS
+from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
-from kenyon.experiments.benchmarks import BENCHMARKS
-from kenyon.experiments.config import Architecture, configure
-from kenyon.experiments.hyperparameters import HYPERPARAMETERS
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import check_seeds, execute, plan, run
+from kenyon.experiments.spec import Architecture, configure
 from kenyon.methods import METHODS, find_method
-from kenyon.train import Interrupted
+from kenyon.training import Interrupted
 from tests.experiments.small import SMALL, Counter, digits, numbers, strengths_of
 from tests.replicas import write_cifar_10, write_cifar_100
 from tests.report.made import made

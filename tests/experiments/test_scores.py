@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kenyon.experiments.scores import Found, Score
-from kenyon.experiments.toml import toml_text
+from kenyon.data import FIRST_SEED, SearchProtocol
+from kenyon.experiments.found import Found, Score
+from kenyon.experiments.spec_file import toml_text
 from kenyon.metrics import Summary
 from kenyon.report.search_figure import _short, draw_search
-from kenyon.streams import FIRST_SEED, SearchProtocol
 
 
 def found_of(scores: list[Score], folder: Path, folds: int = 3) -> Found:

@@ -13,18 +13,18 @@ import pytest
 import torch
 
 import kenyon
+from kenyon.benchmarks import registry as benchmarks
+from kenyon.benchmarks.registry import Benchmark
 from kenyon.cli.show import load_results
+from kenyon.data import FIRST_SEED, SOURCES, Group, Source
+from kenyon.data.sources import SourceSpec
 from kenyon.errors import ConfigError, DeviceMemoryError, KenyonError, ResultsError
-from kenyon.experiments import benchmarks
-from kenyon.experiments.benchmarks import Benchmark
+from kenyon.experiments.found import Found
+from kenyon.experiments.hyper_search import Sampling, execute_search, plan_search
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
-from kenyon.experiments.scores import Found
-from kenyon.experiments.searching import Sampling, execute_search, plan_search
-from kenyon.nets import digits_mlp
-from kenyon.streams import FIRST_SEED, SOURCES, Group, Source
-from kenyon.streams.catalog import SourceSpec
-from kenyon.train import Interrupted, Trainer, Training
+from kenyon.models import digits_mlp
+from kenyon.training import Interrupted, Trainer, Training
 from tests.experiments.small import Counter, stop_after
 
 TINY: dict[str, Any] = {"epochs": 2, "width": 2, "batch": 16}

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kenyon.benchmarks.hyperparameters import HYPERPARAMETERS
 from kenyon.errors import ConfigError
-from kenyon.experiments.hyperparameters import HYPERPARAMETERS
-from kenyon.experiments.searched import OUTSIDE, SEARCHED, find_grid
+from kenyon.experiments.tried import OUTSIDE, SEARCHED, find_grid
 from kenyon.methods import find_method
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from kenyon.experiments.grid import Cell, Point, expand
-from kenyon.experiments.states import State, claims, find_states, identity_of, read_state, state_path
-from kenyon.train.state import Position, StateError, save_state
+from kenyon.experiments.unfinished import State, claims, find_states, identity_of, read_state, state_path
+from kenyon.training.checkpoint import Position, StateError, save_state
 
 GRID = {"lambda_sp": [1000, 2000], "epochs": 3}
 

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from kenyon import losses, passes
-from kenyon.nets.cuda import heads, rows, units
+from kenyon.backends.cuda import packing as rows
+from kenyon.backends.triton import dropout as units
+from kenyon.backends.triton import heads, losses
+from kenyon.backends.triton import updates as passes
 from tests.interpreter import INTERPRETED
 
 

@@ -17,43 +17,43 @@ SOURCE = Path(kenyon.__file__).parent
 
 TABLE = """
 test_rows
-    passes.py _adam             a step of Adam with forces; rows (R, P), at most two pulls and a decay
-    passes.py _sgd              a step with momentum and forces of a part of the rows; likewise
-    passes.py _add_importance   importance += share * gradient^2, or |gradient|; likewise
-    passes.py _squares          sums of squares between bounds of a row; its numbers lie side by side
-    hashing.py _words           random words from two keys a run; fewer than 2^31 a run
-    factors.py _sgd_of_factors  a step with momentum by dy^T x; addresses that are multiples of ALIGN numbers, up to 4
-    nets/cuda/rows.py _take     numbers of rows at given places; places (M,) int32 inside a row
-    nets/cuda/rows.py _total    sums over what blocks of threads left; a table of pieces in int64
+    backends/triton/updates.py _adam  a step of Adam with forces; rows (R, P), at most two pulls and a decay
+    backends/triton/updates.py _sgd  a step with momentum and forces of a part of the rows; likewise
+    backends/triton/updates.py _add_importance  importance += share * gradient^2, or |gradient|; likewise
+    backends/triton/updates.py _squares  sums of squares between bounds of a row; its numbers lie side by side
+    random.py _words  random words from two keys a run; fewer than 2^31 a run
+    backends/triton/factors.py _sgd_of_factors  a step by dy^T x; addresses at multiples of ALIGN numbers
+    backends/cuda/packing.py _take  numbers of rows at given places; places (M,) int32 inside a row
+    backends/cuda/packing.py _total  sums over what blocks of threads left; a table of pieces in int64
 test_vectors
-    losses.py _surprise             weighted cross-entropy and its gradient; float32, at most 2^14 classes
-    nets/cuda/heads.py _forward     a head applied to every learner; float32, at most 1024 features, 16 classes
-    nets/cuda/heads.py _backward    its gradients; likewise
-    nets/cuda/units.py _forward     ReLU and dropout of a dense layer; fewer than 2^31 numbers a run
-    nets/cuda/units.py _backward    its gradient
-    nets/dropping.py _pass          dropout by given bytes, each way; fewer than 2^31 numbers
-    nets/wide.py _share             shares of a head's product; float32, at least 512 features, at most 256 classes
-    nets/products.py _outer         dy^T x into its place in a row; bfloat16, at most 256 samples
-    nets/groups.py _add_products    importance += share * (dy^T x)^2; bfloat16, fewer than 2^31 numbers of dy and of x
+    backends/triton/losses.py _surprise  weighted cross-entropy and its gradient; float32, at most 2^14 classes
+    backends/triton/heads.py _forward  a head applied to every learner; float32, at most 1024 features, 16 classes
+    backends/triton/heads.py _backward  its gradients; likewise
+    backends/triton/dropout.py _forward  ReLU and dropout of a dense layer; fewer than 2^31 numbers a run
+    backends/triton/dropout.py _backward  its gradient
+    backends/triton/dropout.py _pass  dropout by given bytes, each way; fewer than 2^31 numbers
+    backends/triton/heads.py _share  shares of a head's product; float32, at least 512 features, at most 256 classes
+    backends/triton/dense.py _outer  dy^T x into its place in a row; bfloat16, at most 256 samples
+    backends/triton/groups.py _add_products  importance += share * (dy^T x)^2; bfloat16, dy and x below 2^31 numbers
 test_maps
-    nets/fused.py _relu_forward     relu(x + b) over x; channels in sixteens and last, fewer than 2^31 numbers
-    nets/fused.py _relu_backward    its gradients; likewise
-    nets/fused.py _pool_forward     bias, ReLU, 2x2 maximum and dropout; likewise, and even sides
-    nets/fused.py _pool_backward    its gradients; likewise
-    nets/fused.py _column_sums      sums of what programs left
-    nets/pooling.py _forward        bias, ReLU and any maximum, of learners; windows up to 15, fewer than 2^31 numbers
-    nets/pooling.py _backward       its gradients; likewise
-    nets/windows.py _lay            windows of a convolution as rows; channels in eights and last, below 2^31 numbers
-    nets/windows.py _gather         its gradient; likewise
-    nets/windows.py _pack           weights in the order of such rows; fewer than 2^31 numbers
-    nets/windows.py _unpack         their gradient, perhaps in its place in a row; likewise
-    nets/deepened.py _deepen        s x s pixels as one; at most 4 channels that count, in any order of memory
-    train/cropping.py _cut          random windows of images; uint8, one size, channels last
-    train/bilinear.py _blend        pixels between pixels; uint8 (P, C)
+    backends/triton/fused.py _relu_forward  relu(x + b) over x; channels in sixteens and last, fewer than 2^31 numbers
+    backends/triton/fused.py _relu_backward  its gradients; likewise
+    backends/triton/fused.py _pool_forward  bias, ReLU, 2x2 maximum and dropout; likewise, and even sides
+    backends/triton/fused.py _pool_backward  its gradients; likewise
+    backends/triton/fused.py _column_sums  sums of what programs left
+    backends/triton/pooling.py _forward  bias, ReLU and any maximum; windows up to 15, below 2^31 numbers
+    backends/triton/pooling.py _backward  its gradients; likewise
+    backends/triton/windows.py _lay  windows of a convolution as rows; channels in eights and last, below 2^31 numbers
+    backends/triton/windows.py _gather  its gradient; likewise
+    backends/triton/windows.py _pack  weights in the order of such rows; fewer than 2^31 numbers
+    backends/triton/windows.py _unpack  their gradient, perhaps in its place in a row; likewise
+    backends/triton/strided.py _deepen  s x s pixels as one; at most 4 channels that count, in any order of memory
+    training/augmentation.py _cut  random windows of images; uint8, one size, channels last
+    training/augmentation.py _blend  pixels between pixels; uint8 (P, C)
 test_convolve
-    nets/cuda/convolve.cu convolve              3x3 convolutions of all learners; addresses at 16 bytes
-    nets/cuda/convolve_dense.cu convolve_dense  those of one learner; likewise, on Hopper
-    nets/cuda/weigh.cu weigh                    gradients of their weights; likewise
+    backends/cuda/convolve.cu convolve  3x3 convolutions of all learners; addresses at 16 bytes
+    backends/cuda/convolve_dense.cu convolve_dense  those of one learner; likewise, on Hopper
+    backends/cuda/weigh.cu weigh  gradients of their weights; likewise
 """
 
 

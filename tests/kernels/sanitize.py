@@ -25,7 +25,7 @@ if __name__ == "__main__":  # before PyTorch looks at it
 import torch
 from benchmarks import soundness
 
-from kenyon.nets.cuda import compiler
+from kenyon.backends.cuda import compiler
 from tests.kernels import guards, test_convolve, test_maps, test_rows, test_vectors
 from tests.kernels.inventory import KERNELS, SOURCE, Kernel
 
@@ -53,7 +53,7 @@ def recorded() -> Iterator[Launched]:
 
     def launching(self: Any, *args: Any) -> None:
         name = names[id(self)]
-        launched.add((f"nets/cuda/{name}.cu", name))
+        launched.add((f"backends/cuda/{name}.cu", name))
         launch(self, *args)
 
     JITFunction.run, compiler.Kernel.launch, compiler.Kernel.__init__ = running, launching, named  # type: ignore[method-assign]

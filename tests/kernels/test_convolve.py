@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from kenyon.nets.cuda import compiler
-from kenyon.nets.cuda.plan import Convolution
-from kenyon.nets.cuda.stages import choose_stages
+from kenyon.backends.cuda import compiler
+from kenyon.backends.cuda.choices import choose_stages
+from kenyon.backends.cuda.plan import Convolution
 from tests.kernels.cases import SOME
 from tests.nets import emulation
 from tests.nets.test_convolutions import check_layer, layer

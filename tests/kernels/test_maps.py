@@ -7,15 +7,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.nets import deepened, fused, pooling, windows
-from kenyon.nets.deepened import Deepened
-from kenyon.nets.dropout import padded
-from kenyon.nets.maps import Maps, eights
-from kenyon.nets.windows import Geometry
+from kenyon.backends.layers import padded
+from kenyon.backends.triton import fused, pooling, windows
+from kenyon.backends.triton import strided as deepened
+from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.triton.strided import Deepened
+from kenyon.backends.triton.windows import Geometry
+from kenyon.data.tasks import Crop
 from kenyon.random import Noise
-from kenyon.streams.views import Crop
-from kenyon.train import bilinear, cropping
-from kenyon.train.augment import crop_plain
+from kenyon.training import augmentation as bilinear
+from kenyon.training import augmentation as cropping
+from kenyon.training.augmentation import crop_plain
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 from tests.kernels.cases import FLOATS, SOME, ULP, bytes_, normal, offset_of, quarters, same
 from tests.kernels.guards import Guarded
@@ -245,7 +247,7 @@ def check_bilinear(images: int, H: int, W: int, C: int) -> None:
     (upper, lower, down), (left, right, across) = rows, columns = between(H, high, broad), between(W, broad, 1)
     with Guarded() as memory:
         placed = memory.place(pixels, offset_of(C))
-        assert bilinear.available(placed)
+        assert bilinear.bilinear_available(placed)
         found = bilinear.bilinear(placed, rows, columns)
 
     def at(row: Tensor, column: Tensor) -> Tensor:

@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon import factors, hashing, passes
-from kenyon.factors import Factors
-from kenyon.forces import Decay, Force, Pull, Sorted
-from kenyon.importance import fisher_large
-from kenyon.nets.cuda import rows
-from kenyon.passes import Idle
-from kenyon.train.adam import Adam
-from kenyon.train.measuring import add_importance
-from kenyon.train.sgd import Sgd
+from kenyon import random as hashing
+from kenyon.backends.cuda import packing as rows
+from kenyon.backends.optimizers import Adam, Sgd
+from kenyon.backends.triton import factors
+from kenyon.backends.triton import updates as passes
+from kenyon.backends.triton.factors import Factors
+from kenyon.backends.triton.updates import Decay, Force, Idle, Pull, Sorted
+from kenyon.methods.importance import fisher_large
+from kenyon.training.importance import add_importance
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 from tests.kernels.cases import ALL, ULP, normal, offset_of, same
 from tests.kernels.guards import Guarded

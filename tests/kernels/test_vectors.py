@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon import losses
-from kenyon.hashing import keyed_words_plain
-from kenyon.nets import dropping, groups, products, wide
-from kenyon.nets.cuda import heads, units
-from kenyon.nets.dropout import DropoutSite, padded
-from kenyon.nets.groups import Sums
-from kenyon.random import Noise
+from kenyon.backends.layers import DropoutSite, padded
+from kenyon.backends.triton import dense as products
+from kenyon.backends.triton import dropout as dropping
+from kenyon.backends.triton import dropout as units
+from kenyon.backends.triton import groups, heads, losses
+from kenyon.backends.triton import heads as wide
+from kenyon.backends.triton.groups import Sums
+from kenyon.random import Noise, keyed_words_plain
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 from tests.kernels.cases import ALL, FLOATS, SOME, ULP, bytes_, double, normal, offset_of, same
 from tests.kernels.guards import Guarded
@@ -131,7 +132,7 @@ def check_wide(runs: int, N: int, F: int, C: int) -> None:
     theirs = torch.autograd.grad((expected * slope).sum(), [x, w, b])
     with Guarded() as memory:
         placed = [memory.place(leaf, offset_of(C + n)) for n, leaf in enumerate(leaves)]
-        assert wide.available(*placed[:2])
+        assert wide.wide_available(*placed[:2])
         found = wide.wide_product(*placed)
         mine = torch.autograd.grad((found * slope).sum(), leaves)
     same([found, *mine], [expected, *theirs], rtol=1e-4, atol=1e-3)

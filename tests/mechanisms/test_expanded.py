@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kenyon.mechanisms import ExpandedNetwork
 from kenyon.methods import find_method
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.state import load_state, save_state
+from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.checkpoint import load_state, save_state
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import assert_same, method
 from tests.train.test_statistics import fleet_of

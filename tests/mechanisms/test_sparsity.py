@@ -13,11 +13,11 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from kenyon.data.tasks import Crop
 from kenyon.errors import ConfigError
-from kenyon.mechanisms.sparsity import GroupSparsity, _Sparsity, shrunk
-from kenyon.streams.views import Crop
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.state import load_state, save_state
+from kenyon.methods.agscl import GroupSparsity, _Sparsity, shrunk
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.checkpoint import load_state, save_state
 from tests.references import hand_stream, make_trainer, plain_mlp
 from tests.train.fleets import assert_same, method
 

@@ -24,22 +24,23 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 
 TARGETS: dict[str, Target] = {
     "importance": Target(
-        _in("", "importance", "tracked", "rl/importance"),
+        _in("", "methods/importance", "methods/path_importance", "rl/importance"),
         ("tests/test_importance.py", "tests/test_tracked.py", "tests/rl/test_importance.py"),
     ),
     "penalties": Target(
-        _in("", "penalties", "predictions", "forces", "strengths", "train/terms", "train/objective"),
+        _in("methods/penalties/", "weights", "predictions", "strength")
+        + _in("", "backends/triton/updates", "training/objective"),
         ("tests/test_penalties.py", "tests/test_confidence.py", "tests/train/test_joint_terms.py"),
     ),
     "optimizers": Target(
-        _in("", "optimiser", "train/adam", "train/sgd", "train/stiffness"),
+        _in("backends/", "optimizers"),
         ("tests/train/test_adam.py", "tests/train/test_stiffness.py", "tests/test_factors.py"),
         frozenset({"Adam._in_one_pass", "Sgd._in_one_pass"}),
     ),
-    "schedule": Target(_in("train/", "schedule"), ("tests/train/test_plateau.py", "tests/train/test_settling.py")),
+    "schedule": Target(_in("training/", "regime"), ("tests/train/test_plateau.py", "tests/train/test_settling.py")),
     "metrics": Target(_in("", "metrics", "rl/scores"), ("tests/test_metrics.py", "tests/rl/test_scores.py")),
     "streams": Target(
-        _in("streams/", "source", "partition", "cuts", "withheld", "pool", "task", "labels", "arrays"),
+        _in("data/", "sources", "tasks", "arrays", "holdout"),
         (
             "tests/streams/test_source.py",
             "tests/streams/test_given.py",
@@ -48,7 +49,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "ensemble": Target(
-        _in("train/", "fleet", "members", "memory", "evaluate") + _in("", "replay"),
+        _in("training/", "batches", "evaluation", "replay"),
         (
             "tests/train/test_batches.py",
             "tests/train/test_together.py",
@@ -57,14 +58,13 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "ppo": Target(
-        _in("rl/", "ppo", "rollout", "policy"),
+        _in("rl/", "ppo", "play"),
         ("tests/rl/test_ppo.py", "tests/rl/test_policy.py", "tests/rl/test_loop.py"),
     ),
     "theory": Target(
         _in(
-            "theory/",
-            *("best_rate", "bounds", "checks", "covers", "divergence", "forgetting", "gaussian", "lambdas", "norms"),
-            *("objective", "predictive", "sequence"),
+            "paper/theory/",
+            *("beliefs", "best_rate", "bounds", "forgetting", "objective"),
         ),
         tuple(
             f"tests/theory/test_{name}.py" for name in ("arguments", "best_rate", "bounds", "forgetting", "strengths")
@@ -72,7 +72,7 @@ TARGETS: dict[str, Target] = {
     ),
     "leases": Target(_in("sweep/", "leases"), ("tests/sweep/test_leases.py",)),
     "state": Target(
-        _in("", "train/state", "experiments/states"),
+        _in("", "training/checkpoint", "experiments/unfinished"),
         (
             "tests/train/test_state.py",
             "tests/experiments/test_states.py",
@@ -81,7 +81,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "mechanisms": Target(
-        _in("mechanisms/", "active_column", "expanded", "sparsity"),
+        _in("methods/", "expanded", "agscl"),
         (
             "tests/mechanisms/test_expanded.py",
             "tests/mechanisms/test_sparsity.py",
@@ -90,8 +90,8 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "methods": Target(
-        _in("methods/", "columns", "defaults", "independent", "registry", "regularised", "replayed", "together")
-        + _in("experiments/", "hyperparameters"),
+        _in("methods/", "registry", "regularization", "progress_compress", "baselines")
+        + _in("benchmarks/", "hyperparameters"),
         (
             "tests/test_methods.py",
             "tests/experiments/test_searched.py",

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net, cifar_cnn, digits_mlp
-from kenyon.nets.execution import General, Looped, Stacked
+from kenyon.backends.executor import General, Looped, Stacked
+from kenyon.models import Net, cifar_cnn, digits_mlp
 from tests.references import CifarLearner, DigitsLearner, Hand
 
 SHAPES = {"cifar": (3, 32, 32), "digits": (1, 8, 8)}

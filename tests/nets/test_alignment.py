@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kenyon.backends import layout
+from kenyon.backends.layout import ALIGNMENT, aligned
+from kenyon.backends.torch.module import General
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, layout
-from kenyon.nets.general import General
-from kenyon.nets.layout import ALIGNMENT, aligned
+from kenyon.models import Net
 from tests.nets.test_zoo import trained, trainer_of
 from tests.nets.zoo import ZOO
 

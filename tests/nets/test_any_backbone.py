@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.executor import General
+from kenyon.data import Classes, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.methods import find_method
-from kenyon.nets import Net
-from kenyon.nets.execution import General
-from kenyon.streams import Classes, from_arrays
-from kenyon.train import Trainer, Training
+from kenyon.models import Net
+from kenyon.training import Trainer, Training
 
 K, B = 3, 5
 

@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.backends.triton import fused
+from kenyon.backends.triton.columns import Aligned
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, alexnet, cifar_cnn, digits_mlp, fused, omniglot_cnn
-from kenyon.nets.aligned import Aligned
+from kenyon.models import Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
 from kenyon.random import Noise
 
 HEADS = torch.zeros(1, dtype=torch.long)

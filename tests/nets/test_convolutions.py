@@ -13,14 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.hashing import keyed_words_plain
-from kenyon.nets.cuda import compiler
-from kenyon.nets.cuda.choices import choose_sharing, choose_tiling
-from kenyon.nets.cuda.interface import Source, Target
-from kenyon.nets.cuda.maps import backward_map, forward_map, gradient_map
-from kenyon.nets.cuda.plan import Convolution, DenseTiling, Shape, Sharing, Tiling
-from kenyon.nets.cuda.rows import taken_plain
-from kenyon.nets.cuda.tiles import Lines
+from kenyon.backends.cuda import compiler
+from kenyon.backends.cuda.choices import choose_sharing, choose_tiling
+from kenyon.backends.cuda.interface import Source, Target
+from kenyon.backends.cuda.packing import backward_map, forward_map, gradient_map, taken_plain
+from kenyon.backends.cuda.plan import Convolution, DenseTiling, Lines, Shape, Sharing, Tiling
+from kenyon.random import keyed_words_plain
 from tests.kernels.guards import Guarded
 from tests.nets import emulation
 

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kenyon.nets import Net, deepened
-from kenyon.nets.deepened import Deepened
-from kenyon.nets.looped import Looped
-from kenyon.nets.stacked import Stacked
+from kenyon.backends.cpu.looped import Looped
+from kenyon.backends.triton import strided as deepened
+from kenyon.backends.triton.stacked import Stacked
+from kenyon.backends.triton.strided import Deepened
+from kenyon.models import Net
 from tests.interpreter import DEVICE, interpreted
 
 

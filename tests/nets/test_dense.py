@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net, cifar_cnn, digits_mlp
-from kenyon.nets.dense import LARGEST, Dense
-from kenyon.nets.execution import Looped
-from kenyon.nets.heads import NO_CLASS
+from kenyon.backends.cpu.dense import LARGEST, Dense
+from kenyon.backends.executor import Looped
+from kenyon.models import Net, cifar_cnn, digits_mlp
+from kenyon.models.heads import NO_CLASS
 from kenyon.random import Noise
 from tests.nets.by_hand import head, images, keep_factors, make, mixed
 

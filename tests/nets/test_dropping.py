@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kenyon.nets import dropping
-from kenyon.nets.dropout import DropoutSite, padded
+from kenyon.backends.layers import DropoutSite, padded
+from kenyon.backends.triton import dropout as dropping
 from tests.interpreter import DEVICE, interpreted
 
 

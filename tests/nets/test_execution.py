@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net
-from kenyon.nets.apart import cut
-from kenyon.nets.execution import General
-from kenyon.threads import cpu_threads
+from kenyon.backends.cpu.looped import cut
+from kenyon.backends.executor import General
+from kenyon.models import Net
+from kenyon.utils.threads import cpu_threads
 from tests.nets.by_hand import CASES, executions, gradient, head, images, keep_factors, make, mixed
 
 

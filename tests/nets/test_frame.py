@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kenyon.nets.frame import MULTIPLE, Frame, frame_of
+from kenyon.backends.layers import MULTIPLE, Frame, frame_of
 
 
 def through(x: Tensor, layers: list[tuple[int, bool]], weights: list[Tensor], padding: int | None = None) -> Tensor:

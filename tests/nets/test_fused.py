@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.nets import fused
+from kenyon.backends.triton import fused
 
 SHAPES = [(2, 16, 2, 2), (3, 48, 6, 10), (2, 96, 8, 8), (5, 64, 4, 4), (1, 144, 4, 6), (2, 128, 4, 2)]
 LARGE = [(256, 48, 32, 32), (250, 96, 16, 16), (256, 192, 8, 8), (256, 32, 32, 32), (7, 80, 18, 6)]

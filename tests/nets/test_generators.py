@@ -15,10 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from kenyon.nets import Net
-from kenyon.nets.execution import General
-from kenyon.nets.fresh import check_drawable, fresh, seeded
-from kenyon.nets.generators import _WITHOUT_GENERATOR, WITH_GENERATOR, OwnGenerators, UserCode, layer_by_layer
+from kenyon.backends.executor import General
+from kenyon.backends.torch.generators import (
+    _WITHOUT_GENERATOR,
+    WITH_GENERATOR,
+    OwnGenerators,
+    UserCode,
+    layer_by_layer,
+)
+from kenyon.models import Net
+from kenyon.models.initial import check_drawable, fresh, seeded
 from tests.noise import noise, untouched
 
 SEED = 77

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Layout, Net, cifar_cnn, digits_mlp
+from kenyon.models import Layout, Net, cifar_cnn, digits_mlp
 from tests.nets.by_hand import SHAPES, gradient, head, images, make, mixed
 
 # ---------------------------------------------------------------------- size

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
-from kenyon.nets.nodes import Nodes, spread
+from kenyon.models import Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
+from kenyon.models.nodes import Nodes, spread
 from kenyon.random import Noise
 
 BACKBONES = {

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net
-from kenyon.nets.execution import Stacked
-from kenyon.nets.layout import Leaves
+from kenyon.backends.executor import Stacked
+from kenyon.backends.layout import Leaves
+from kenyon.models import Net
 
 SHAPE = (2, 6, 6)
 

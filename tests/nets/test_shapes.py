@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kenyon.nets.shapes import shapes_through
+from kenyon.backends.layers import shapes_through
 
 SIDES = st.integers(1, 12)
 

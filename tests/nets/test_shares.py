@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from kenyon.nets import Net, shares
-from kenyon.nets.execution import Looped
-from kenyon.nets.layout import Leaves
-from kenyon.nets.shares import cut, dense_in_shares
-from kenyon.threads import cpu_threads
+from kenyon.backends.cpu import looped as shares
+from kenyon.backends.cpu.looped import cut_layer as cut
+from kenyon.backends.cpu.looped import dense_in_shares
+from kenyon.backends.executor import Looped
+from kenyon.backends.layout import Leaves
+from kenyon.models import Net
+from kenyon.utils.threads import cpu_threads
 from tests.nets.by_hand import gradient, head, images, keep_factors, make, mixed
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.nets.dropout import padded
-from kenyon.nets.single import convolution
+from kenyon.backends.layers import padded
+from kenyon.backends.triton.stacked import convolution
 
 
 @pytest.mark.parametrize("placed", [True, False])

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.cuda.compiler import CompileError
+from kenyon.backends.cuda.interface import Kernel
+from kenyon.backends.cuda.tiled import Tiled, plan_stages
+from kenyon.backends.executor import Params, Sequential, Stacked, Step
+from kenyon.backends.triton.columns import Aligned
+from kenyon.backends.triton.maps import Maps
 from kenyon.errors import ConfigError
-from kenyon.nets import Net, Pictures, cifar_cnn, omniglot_cnn
-from kenyon.nets.aligned import Aligned
-from kenyon.nets.cuda.compiler import CompileError
-from kenyon.nets.cuda.interface import Kernel
-from kenyon.nets.execution import Params, Sequential, Stacked, Step
-from kenyon.nets.maps import Maps
-from kenyon.nets.tiled import Tiled, plan_stages
+from kenyon.models import Net, Pictures, cifar_cnn, omniglot_cnn
 from kenyon.random import Noise
 from tests.nets import emulation
 

@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from kenyon.nets import Net, cifar_cnn, omniglot_cnn
-from kenyon.nets.cuda import choices
-from kenyon.nets.cuda.choices import choose_tiling
-from kenyon.nets.cuda.plan import DenseTiling, Shape, Tiling
-from kenyon.nets.cuda.stages import Stage
-from kenyon.nets.cuda.tiles import Lines, covered, tile_of, tiles_of
-from kenyon.nets.execution import Sequential
-from kenyon.nets.tiled import plan_stages
+from kenyon.backends.cuda import choices
+from kenyon.backends.cuda.choices import Stage, choose_tiling
+from kenyon.backends.cuda.plan import DenseTiling, Lines, Shape, Tiling, covered, tile_of, tiles_of
+from kenyon.backends.cuda.tiled import plan_stages
+from kenyon.backends.executor import Sequential
+from kenyon.models import Net, cifar_cnn, omniglot_cnn
 from tests.nets import emulation
 from tests.nets.test_convolutions import check_layer, layer
 

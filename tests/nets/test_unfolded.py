@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.nets.dropout import padded
-from kenyon.nets.maps import Maps, eights
-from kenyon.nets.unfolded import pays, unfolded
+from kenyon.backends.layers import padded
+from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.triton.stacked import pays, unfolded
 
 
 @pytest.mark.parametrize(

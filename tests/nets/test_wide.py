@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.nets import wide
-from kenyon.nets.cuda.heads import own_logits
-from kenyon.nets.heads import _linear
+from kenyon.backends.triton import heads as wide
+from kenyon.backends.triton.heads import own_logits
+from kenyon.models.heads import _linear
 from tests.interpreter import DEVICE, interpreted
 
 
@@ -29,7 +29,7 @@ def random(*shape: int) -> Tensor:
 )
 def test_it_is_the_product(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
     leaves = [random(*shape).requires_grad_() for shape in (x, weight, weight[:-1])]
-    assert wide.available(*leaves[:2])
+    assert wide.wide_available(*leaves[:2])
     again = [leaf.detach().double().requires_grad_() for leaf in leaves]
     found, right = _linear(*leaves), _linear(*again)
     assert found.shape == right.shape and found.dtype == torch.float32
@@ -57,9 +57,9 @@ def test_learners_share_a_wide_head() -> None:
 
 
 def test_narrow_products_and_other_numbers_are_left_to_the_library() -> None:
-    assert not wide.available(random(4, 100), random(3, 100))
-    assert not wide.available(random(4, 1000), random(300, 1000))
-    assert not wide.available(random(4, 1000).double(), random(3, 1000).double())
+    assert not wide.wide_available(random(4, 100), random(3, 100))
+    assert not wide.wide_available(random(4, 1000), random(300, 1000))
+    assert not wide.wide_available(random(4, 1000).double(), random(3, 1000).double())
 
 
 def test_the_kernel_in_the_interpreter() -> None:

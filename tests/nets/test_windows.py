@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.nets import Net, alexnet, maps, pooling, products, windows
-from kenyon.nets.dropout import padded
-from kenyon.nets.execution import Stacked
-from kenyon.nets.maps import Maps, eights
-from kenyon.nets.windows import Geometry
+from kenyon.backends.executor import Stacked
+from kenyon.backends.layers import padded
+from kenyon.backends.triton import dense as products
+from kenyon.backends.triton import maps, pooling, windows
+from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.triton.windows import Geometry
+from kenyon.models import Net, alexnet
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
 
 # The interpreter cuts bfloat16 off where a GPU rounds it.

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from kenyon.data import Classes, from_arrays
+from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError, KenyonError
 from kenyon.methods import find_method
-from kenyon.nets import Net
-from kenyon.streams import Classes, from_arrays
-from kenyon.streams.task import Stream
-from kenyon.train import Trainer, Training
+from kenyon.models import Net
+from kenyon.training import Trainer, Training
 from tests.nets.zoo import ZOO, samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")

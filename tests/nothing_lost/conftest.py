@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kenyon.data.reports import reporting_to
 from kenyon.experiments import training
+from kenyon.utils.reports import reporting_to
 from tests.experiments.small import digits, numbers, weights
 from tests.listening import Listener
 from tests.nothing_lost.small import GIVEN

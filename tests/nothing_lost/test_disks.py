@@ -16,8 +16,8 @@ from kenyon.errors import ResultsError
 from kenyon.experiments import training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan
-from kenyon.machine import MACHINE
-from kenyon.train import Trainer
+from kenyon.training import Trainer
+from kenyon.utils.files import MACHINE
 from tests.experiments.small import Counter, all_numbers, digits, numbers, weights
 from tests.image_replicas import write_tiny_imagenet
 from tests.nothing_lost.small import GIVEN
@@ -202,7 +202,7 @@ def test_files_that_cannot_be_removed(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_device_that_is_really_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kenyon.files import write_atomically
+    from kenyon.utils.files import write_atomically
 
     path = tmp_path / "result.json"
     write_atomically(path, b"before")
@@ -216,7 +216,7 @@ def test_a_device_that_is_really_full(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_two_processes_do_not_write_into_one_file(tmp_path: Path) -> None:
     """And what a killed one left is swept away."""
-    from kenyon.files import write_atomically
+    from kenyon.utils.files import write_atomically
 
     path = tmp_path / "result.json"
     alive, dead = tmp_path / f"result.json.{os.getppid()}.tmp", tmp_path / "result.json.999999999.tmp"
@@ -229,7 +229,7 @@ def test_two_processes_do_not_write_into_one_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="files in use cannot be removed there")
 def test_data_that_are_removed_while_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The images, and their decoded pixels, which are mapped rather than read: both are in hand until the end."""
-    monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "data/decoded")
+    monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: tmp_path / "data/decoded")
 
     class Remover(Counter):
         def epoch_done(self, trainer: Trainer) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from kenyon.data.cache import cached
+from kenyon.datasets.cache import cached
 from kenyon.errors import KenyonError
-from kenyon.experiments.config_file import read_config
 from kenyon.experiments.results import Result
+from kenyon.experiments.spec_file import read_config
 from kenyon.experiments.weights import read_weights
-from kenyon.train.state import StateError, load_state, read_head
+from kenyon.training.checkpoint import StateError, load_state, read_head
 from tests.nothing_lost.small import FORMAT_1
 
 
@@ -45,7 +45,7 @@ def test_reading_a_file_executes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
         ):
             with pytest.raises(KenyonError, match="hostile"):
                 read(path)
-        monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: tmp_path / "decoded")
+        monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: tmp_path / "decoded")
         for _ in range(2):  # built, then spoiled and built anew
             assert cached("made", {}, lambda file: {"bytes": file.write(b"1234")}).facts == {"bytes": 4}
             for cache in tmp_path.glob("decoded/made*"):

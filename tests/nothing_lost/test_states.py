@@ -13,9 +13,9 @@ import pytest
 from safetensors import safe_open
 
 from kenyon.errors import ResultsError
-from kenyon.experiments import keeping
-from kenyon.train import Interrupted
-from kenyon.train.state import before_path, read_head, save_state
+from kenyon.training import Interrupted
+from kenyon.training import checkpoint as keeping
+from kenyon.training.checkpoint import before_path, read_head, save_state
 from tests.experiments.small import Counter, digits, numbers, stop_after, weights
 from tests.nothing_lost.small import GIVEN, the_state
 
@@ -120,7 +120,7 @@ def test_a_disk_that_fails_to_read_says_nothing_of_the_state(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", failing(OSError(errno.EIO, os.strerror(errno.EIO))))
-        patch.setattr("kenyon.train.state.safe_open", failing(error))
+        patch.setattr("kenyon.training.checkpoint.safe_open", failing(error))
         with pytest.raises(ResultsError, match=f"{path.name} cannot be read: Input/output error.*same command"):
             digits(tmp_path, **GIVEN)
     counter = Counter()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kenyon.experiments import keeping
-from kenyon.train import Trainer
+from kenyon.training import Trainer
+from kenyon.training import checkpoint as keeping
 from tests.experiments.small import Counter, digits, numbers, weights
 from tests.nothing_lost.small import GIVEN
 

@@ -11,7 +11,7 @@ import pytest
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.experiments.weights import read_weights
-from kenyon.train import Interrupted
+from kenyon.training import Interrupted
 from tests.experiments.small import Counter, digits, numbers, stop_after
 from tests.nothing_lost.small import FORMAT_1, GIVEN, the_state
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kenyon.experiments.kept import FleetOrigin
-from kenyon.experiments.results import Result, Run
+from kenyon.experiments.results import FleetOrigin, Result, Run
 
 
 def made(

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kenyon.report.page.colours as colours
 from kenyon.methods import METHODS
 from kenyon.report.markdown import ORDER
-from kenyon.report.page.colours import MARKS, PALETTE, PAPER, styles
+from kenyon.report.page import document as colours
+from kenyon.report.page.document import MARKS, PALETTE, PAPER, styles
 
 CSS = (Path(colours.__file__).parent / "page.css").read_text()
 

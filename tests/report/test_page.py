@@ -303,7 +303,7 @@ def test_a_page_that_would_be_too_large_leaves_single_runs_out(
 
 
 def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kenyon.report.page.sections.SECTIONS", dict(SECTIONS))
+    monkeypatch.setattr("kenyon.report.page.entries.SECTIONS", dict(SECTIONS))
 
     @section("spread")
     def spread(group: object) -> Section:

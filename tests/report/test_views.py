@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from kenyon.errors import ResultsError
 from kenyon.report.page import write_report
-from kenyon.report.page.figures import Figures
-from kenyon.report.page.markup import Ids
-from kenyon.views import ViewError, checked, form
-from kenyon.views.form import KINDS
+from kenyon.report.page.html import Figures, Ids
+from kenyon.utils import views as form
+from kenyon.utils.views import KINDS, ViewError, checked
 from tests.report.made import Page, made, saved
 from tests.report.test_page import check_sound
 

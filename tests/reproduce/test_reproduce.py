@@ -10,14 +10,13 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.mixed import ASIDE, reported
+from kenyon.experiments.compare import ASIDE, reported
 from kenyon.experiments.results import Result
-from kenyon.reproduce import REPRODUCTIONS, SCALES, reproduce
-from kenyon.reproduce.page import claims_page
-from kenyon.reproduce.scale import find_scale
-from kenyon.reproduce.wanted import Place, Variant, point_of
-from kenyon.train import choose_device
-from kenyon.views import checked
+from kenyon.paper.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.paper.reproduce.page import claims_page
+from kenyon.paper.reproduce.runs import Place, Variant, find_scale, point_of
+from kenyon.training import choose_device
+from kenyon.utils.views import checked
 
 CPU = choose_device("cpu")
 

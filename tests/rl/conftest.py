@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from kenyon.rl.arenas import ARENAS, Arena, small_mlp
 from kenyon.rl.environment import SUITES
+from kenyon.rl.suites import ARENAS, Arena, small_mlp
 from tests.cli.conftest import kenyon  # noqa: F401
 from tests.rl.fleets import SHORT
 from tests.rl.toys import TOYS

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.methods import find_method
-from kenyon.nets import Net, small_games_mlp
+from kenyon.models import Net, small_games_mlp
 from kenyon.rl.environment import Suite
-from kenyon.rl.loop import Agents
-from kenyon.rl.regime import Ppo
-from kenyon.rl.rollout import Rollout
+from kenyon.rl.ppo import Ppo, Rollout
+from kenyon.rl.trainer import Agents
 from tests.rl.toys import SIDE, TOYS
 
 SHORT = Ppo(

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.importance import fisher_published, mas
 from kenyon.methods import find_method
+from kenyon.methods.importance import fisher_published, mas
 from kenyon.random import Purpose
 from kenyon.rl.importance import check_importance, clip_norms, merged, own_anchors
-from kenyon.rl.loop import Agents
-from kenyon.rl.rollout import Rollout
+from kenyon.rl.ppo import Rollout
+from kenyon.rl.trainer import Agents
 from tests.rl.fleets import SHORT, agents, clipped, gradient_of, parts_of, samples_of
 from tests.rl.slow import SlowNet, slow_advantages, slow_divergence, slow_entropy, slow_ppo
 

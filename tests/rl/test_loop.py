@@ -13,16 +13,16 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from kenyon.nets import Net, atari_cnn
-from kenyon.nets.execution import Stacked
+from kenyon.backends.executor import Stacked
+from kenyon.models import Net, atari_cnn
 from kenyon.random import Purpose, key
 from kenyon.rl.environment import Moment, Suite, find_suite
-from kenyon.rl.evaluate import episode_scores
-from kenyon.rl.loop import Agents
+from kenyon.rl.evaluation import episode_scores
 from kenyon.rl.mini import MiniGames
-from kenyon.rl.regime import Ppo
-from kenyon.train import Interrupted
-from kenyon.train.state import load_state, save_state
+from kenyon.rl.ppo import Ppo
+from kenyon.rl.trainer import Agents
+from kenyon.training import Interrupted
+from kenyon.training.checkpoint import load_state, save_state
 from tests.rl.fleets import SHORT, agents, assert_same, convolutional
 from tests.rl.toys import SIDE, TOYS, Cues, Toy, make
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from kenyon.errors import ConfigError
 from kenyon.rl import mini
 from kenyon.rl.environment import Moment, find_suite
-from kenyon.rl.mini import BEST, RULES, MiniGames
-from kenyon.rl.mini_rules import FLEE_STEPS, LAST, SIDE
+from kenyon.rl.mini import BEST, FLEE_STEPS, LAST, RULES, SIDE, MiniGames
 
 GAMES = tuple(RULES)
 games = st.sampled_from(GAMES)

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from kenyon.report.plots import draw_views
-from kenyon.rl.pictures import fig6
-from kenyon.rl.scores import Measured, measured
-from kenyon.views import checked
+from kenyon.rl.scores import Measured, fig6, measured
+from kenyon.utils.views import checked
 
 NAN = math.nan
 RUN = np.array([[5.0, NAN], [10.0, NAN], [8.0, 20.0], [6.0, 40.0]])

@@ -10,9 +10,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.nets import Outputs
-from kenyon.rl.ppo import advantages, drawn, mean_entropy, policy_loss, ppo_loss, standardised, taken, value_loss
-from kenyon.rl.rollout import Rollout, looked_at
+from kenyon.models import Outputs
+from kenyon.rl.ppo import (
+    Rollout,
+    advantages,
+    drawn,
+    looked_at,
+    mean_entropy,
+    policy_loss,
+    ppo_loss,
+    standardised,
+    taken,
+    value_loss,
+)
 from tests.rl.fleets import agents
 from tests.rl.slow import slow_advantages, slow_policy_loss, slow_value_loss
 

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError, DataError, ResultsError
-from kenyon.experiments import keeping
 from kenyon.experiments.store import weights_path
 from kenyon.methods import METHODS
-from kenyon.rl.arenas import ARENAS, Arena
 from kenyon.rl.config import GamesConfig, configure_games, playable, settings
-from kenyon.rl.loop import Agents
-from kenyon.rl.policy import policy_of
+from kenyon.rl.play import policy_of
 from kenyon.rl.results import GameResult
 from kenyon.rl.runner import Silent, execute_games, plan_games, play
-from kenyon.train import Interrupted
+from kenyon.rl.suites import ARENAS, Arena
+from kenyon.rl.trainer import Agents
+from kenyon.training import Interrupted
+from kenyon.training import checkpoint as keeping
 from tests.cli.conftest import Said
 from tests.rl.fleets import SHORT
 from tests.rl.toys import make

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.rl.arenas import Arena
 from kenyon.rl.results import GameResult, load_scores, measures
 from kenyon.rl.runner import play
+from kenyon.rl.suites import Arena
 from tests.cli.conftest import Said
 from tests.report.made import Page, made, saved
 from tests.report.test_page import check_sound

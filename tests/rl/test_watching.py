@@ -9,9 +9,9 @@ import pytest
 from PIL import Image, ImageSequence
 
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.rl import watching
+from kenyon.rl import play as watching
 from kenyon.rl.environment import Moment, Pixels, Suite, find_suite
-from kenyon.rl.watching import watch, write_gif
+from kenyon.rl.play import watch, write_gif
 
 
 class Counting:

@@ -10,5 +10,5 @@ def decoded(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
     """Where replicas are decoded to. Real files go where they go for any user, who then has them at hand."""
     folder = tmp_path / "cache" / "decoded"
     if request.node.get_closest_marker("realdata") is None:
-        monkeypatch.setattr("kenyon.data.cache.decoded_folder", lambda: folder)
+        monkeypatch.setattr("kenyon.datasets.cache.decoded_folder", lambda: folder)
     return folder

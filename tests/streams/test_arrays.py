@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kenyon.data import Classes, Domains, Groups, Stream, Times, from_arrays
 from kenyon.errors import ConfigError, DataError
-from kenyon.streams import Classes, Domains, Groups, Stream, Times, from_arrays
 
 RNG = np.random.default_rng(0)
 

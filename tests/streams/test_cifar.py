@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from kenyon.data.archives import DATASETS, find, locate
-from kenyon.data.folders import data_folders
+from kenyon.data import Source, find_source
+from kenyon.datasets.archives import DATASETS, data_folders, find, locate
 from kenyon.errors import DataError
-from kenyon.streams import Source, find_source
 from tests.replicas import (
     CIFAR_10_NAMES,
     SUPERCLASS_NAMES,
@@ -113,7 +112,7 @@ def test_an_incomplete_folder_gives_way_to_the_archive(tmp_path: Path) -> None:
 def test_nothing_found_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (write_cifar_100(tmp_path / "one") / "meta").unlink()
     monkeypatch.setenv("KENYON_DATA", str(tmp_path / "one"))
-    monkeypatch.setattr("kenyon.data.folders._cache_folder", lambda: tmp_path / "two")
+    monkeypatch.setattr("kenyon.datasets.archives._cache_folder", lambda: tmp_path / "two")
     with pytest.raises(DataError) as caught:
         find_source("r-cifar-100").load(None)
     for part in (str(tmp_path / "one"), str(tmp_path / "two"), "lacks meta", "kenyon data get cifar-100"):

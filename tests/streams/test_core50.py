@@ -7,9 +7,9 @@ import pytest
 import torch
 from PIL import Image
 
-from kenyon.data.datasets import CORE50
+from kenyon.data import FIRST_SEED, SearchProtocol, Source, find_source, withheld
+from kenyon.datasets.archives import CORE50
 from kenyon.errors import DataError
-from kenyon.streams import FIRST_SEED, SearchProtocol, Source, find_source, withheld
 from tests.image_replicas import pack, write_core50
 
 

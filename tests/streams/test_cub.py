@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kenyon.data.archives import locate
-from kenyon.data.datasets import CUB_200
-from kenyon.data.folders import data_folders
+from kenyon.benchmarks import cub
+from kenyon.data import CentreCrop, Ragged, ResizedCrop, Source, find_source
+from kenyon.datasets.archives import CUB_200, data_folders, locate
 from kenyon.errors import DataError
-from kenyon.streams import CentreCrop, Ragged, ResizedCrop, Source, cub, find_source
 from tests.image_replicas import CUB_CLASSES, pack, write_cub
 
 

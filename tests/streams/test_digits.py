@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from kenyon.streams import find_source
+from kenyon.data import find_source
 
 
 def test_digits_are_what_the_catalog_says() -> None:

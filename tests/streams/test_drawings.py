@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kenyon.streams.drawings import FINE, ONE, SIDE, enlarge, poses
+from kenyon.benchmarks.omniglot import FINE, ONE, SIDE, enlarge, poses
 
 
 def blot(x: int, y: int, radius: int = 4) -> Tensor:

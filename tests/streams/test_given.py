@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch.utils.data import TensorDataset
 
+from kenyon.data import Classes, Times, from_avalanche, from_dataset, from_folder, from_hugging_face
 from kenyon.errors import ConfigError, DataError
-from kenyon.streams import Classes, Times, from_avalanche, from_dataset, from_folder, from_hugging_face
 
 
 def draw(folder: Path, count: int, shade: int, size: tuple[int, int] = (9, 7)) -> None:

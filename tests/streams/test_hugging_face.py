@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
+from kenyon.data import Classes, Groups, from_arrays, from_dataset, from_hugging_face
 from kenyon.errors import DataError
-from kenyon.streams import Classes, Groups, from_arrays, from_dataset, from_hugging_face
 
 datasets: Any = pytest.importorskip("datasets")
 pytestmark = pytest.mark.filterwarnings("ignore")  # the program's advice
@@ -151,7 +151,7 @@ def test_columns_that_make_no_array_are_told() -> None:
 MEMORY = """
 import sys
 import datasets, torch
-from kenyon.streams import from_hugging_face
+from kenyon.data import from_hugging_face
 sys.path.insert(0, sys.argv[2])
 from tests.memory import peak
 data = datasets.load_from_disk(sys.argv[1])

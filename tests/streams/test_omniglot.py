@@ -8,12 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from kenyon.data.archives import locate
-from kenyon.data.datasets import OMNIGLOT
-from kenyon.data.folders import data_folders
+from kenyon.benchmarks import omniglot
+from kenyon.benchmarks.omniglot import FINE, enlarge, poses
+from kenyon.data import Source, find_source
+from kenyon.datasets.archives import OMNIGLOT, data_folders, locate
 from kenyon.errors import DataError
-from kenyon.streams import Source, find_source, omniglot
-from kenyon.streams.drawings import FINE, enlarge, poses
 from tests.image_replicas import OMNIGLOT_CHARACTERS, pack, write_omniglot
 
 COUNTS = tuple(count for part in OMNIGLOT_CHARACTERS for count in part)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kenyon.datasets.pickles import load_plain_pickle
 from kenyon.errors import DataError
-from kenyon.streams.pickles import load_plain_pickle
 
 plain = st.recursive(
     st.none()

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.errors import ConfigError, DataError, KenyonError
-from kenyon.streams import (
+from kenyon.data import (
     SOURCES,
     CentreCrop,
     Group,
@@ -19,6 +18,7 @@ from kenyon.streams import (
     Stream,
     find_source,
 )
+from kenyon.errors import ConfigError, DataError, KenyonError
 
 seeds = st.integers(0, 2**32)
 

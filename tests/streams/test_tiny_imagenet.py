@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from kenyon.data.archives import locate
-from kenyon.data.datasets import TINY_IMAGENET
-from kenyon.data.folders import data_folders
+from kenyon.data import Crop, Source, find_source
+from kenyon.datasets.archives import TINY_IMAGENET, data_folders, locate
 from kenyon.errors import DataError
-from kenyon.streams import Crop, Source, find_source
 from tests.image_replicas import WNIDS, pack, write_tiny_imagenet
 
 

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.errors import ConfigError
-from kenyon.streams import (
+from kenyon.data import (
     FIRST_SEED,
     SOURCES,
     Group,
@@ -25,8 +24,9 @@ from kenyon.streams import (
     find_source,
     withheld,
 )
-from kenyon.streams.views import CentreCrop
-from kenyon.streams.withheld import REPORTED
+from kenyon.data.holdout import REPORTED
+from kenyon.data.tasks import CentreCrop
+from kenyon.errors import ConfigError
 from tests.streams.test_source import make_source, names
 
 HELD_OUT, SHORT = SearchProtocol("held-out", 0.25), SearchProtocol("short", 0.25)

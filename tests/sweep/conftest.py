@@ -12,8 +12,8 @@ import pytest
 
 from kenyon.experiments.results import Result
 from kenyon.sweep import Sweep, carry_out, collect, open_space, plan_sweep
-from kenyon.sweep.here import Here
 from kenyon.sweep.leases import Leases
+from kenyon.sweep.local import Here
 from tests.cli.conftest import kenyon  # noqa: F401
 
 EXPERIMENT = """

@@ -22,8 +22,8 @@ from types import ModuleType
 import pytest
 
 from kenyon.errors import ConfigError
-from kenyon.sweep import cluster
-from kenyon.sweep.cluster import Cluster, private_ray, speaks_grpc
+from kenyon.sweep import ray_cluster as cluster
+from kenyon.sweep.ray_cluster import Cluster, private_ray, speaks_grpc
 from tests.sockets import Port, listening, tree
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"

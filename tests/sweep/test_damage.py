@@ -10,10 +10,10 @@ from pathlib import Path
 
 from kenyon.errors import KenyonError
 from kenyon.sweep import Sweep
+from kenyon.sweep.jobs import DONE, Outcome
 from kenyon.sweep.leases import Holder, Leases
-from kenyon.sweep.orders import DONE, Outcome
-from kenyon.sweep.space import LEASES, MARKS, PLAN
 from kenyon.sweep.status import Watch
+from kenyon.sweep.storage import LEASES, MARKS, PLAN
 from tests.sweep.conftest import Sweeping
 from tests.torture.fuzzing import json_changed
 

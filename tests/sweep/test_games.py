@@ -12,19 +12,19 @@ import pytest
 
 from kenyon.errors import ConfigError, KenyonError, ResultsError
 from kenyon.rl import runner
-from kenyon.rl.arenas import Arena
 from kenyon.rl.config import configure_games
-from kenyon.rl.loop import Agents
 from kenyon.rl.results import GameResult
 from kenyon.rl.runner import Silent, execute_games, plan_games, play
-from kenyon.sweep import Unfinished, carry_out, collect, open_space, plan_sweep, working
+from kenyon.rl.suites import Arena
+from kenyon.rl.trainer import Agents
+from kenyon.sweep import Unfinished, carry_out, collect, open_space, plan_sweep
+from kenyon.sweep import worker as working
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
-from kenyon.sweep.here import Here
-from kenyon.sweep.processes import Processes
-from kenyon.sweep.queue import seen_in_store
-from kenyon.sweep.space import FLEETS
+from kenyon.sweep.driver import seen_in_store
+from kenyon.sweep.local import Here, Processes
 from kenyon.sweep.status import Watch
-from kenyon.train import Interrupted
+from kenyon.sweep.storage import FLEETS
+from kenyon.training import Interrupted
 from tests.cli.conftest import Said
 from tests.experiments.small import stop_after, weights
 from tests.rl.conftest import offered

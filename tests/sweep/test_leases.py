@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from kenyon import clock
-from kenyon.clock import Stopwatch
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.machine import MACHINE
 from kenyon.sweep import leases as module
+from kenyon.sweep.jobs import DONE, Outcome
 from kenyon.sweep.leases import Holder, Lease, Leases
-from kenyon.sweep.orders import DONE, Outcome
-from kenyon.sweep.space import LEASES, Space, open_space
+from kenyon.sweep.storage import LEASES, Space, open_space
+from kenyon.utils import clock
+from kenyon.utils.clock import Stopwatch
+from kenyon.utils.files import MACHINE
 
 DEAD = 999_999_999  # no process has this number
 

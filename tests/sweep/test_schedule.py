@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kenyon.sweep.schedule import Dying, longest_first, simulate
+from kenyon.sweep.costs import Dying, longest_first, simulate
 
 TIMES = st.lists(st.floats(0.01, 1000), min_size=1, max_size=30)
 

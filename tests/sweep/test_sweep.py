@@ -19,17 +19,18 @@ from kenyon.experiments import execute, plan, training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
-from kenyon.integrity import verify
+from kenyon.report.verify import verify
 from kenyon.rl.runner import Silent
-from kenyon.sweep import Sweep, Unfinished, carry_out, collect, kinds, leases, open_space, working
+from kenyon.sweep import Sweep, Unfinished, carry_out, collect, leases, open_space
+from kenyon.sweep import jobs as kinds
+from kenyon.sweep import worker as working
 from kenyon.sweep.driver import LIVES
-from kenyon.sweep.here import Here
+from kenyon.sweep.jobs import DIED, Order, Outcome
 from kenyon.sweep.leases import Holder, Lease, Leases
-from kenyon.sweep.orders import DIED, Order, Outcome
-from kenyon.sweep.processes import Processes
-from kenyon.sweep.space import BEGUN, FLEETS, HOME, LEASES
+from kenyon.sweep.local import Here, Processes
 from kenyon.sweep.status import WAITING, Watch
-from kenyon.train import Interrupted, Trainer
+from kenyon.sweep.storage import BEGUN, FLEETS, HOME, LEASES
+from kenyon.training import Interrupted, Trainer
 from tests.experiments.small import Counter, all_numbers, stop_after, weights
 from tests.experiments.test_fleets import full_device
 from tests.sweep.conftest import SETTINGS, Sweeping, killing_once

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from scipy.integrate import trapezoid
 
-from kenyon.theory import Evidence, Gaussian
+from kenyon.paper.theory import Evidence, Gaussian
 
 means = st.floats(-5, 5)
 variances = st.floats(-3, 3).map(lambda x: float(np.exp(x)))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kenyon import theory as t
 from kenyon.errors import ConfigError
+from kenyon.paper import theory as t
 
 OLD, PRIOR, TASK = t.Gaussian([1, 2], [1, 1]), t.Gaussian([0, 0], [1, 2]), t.Evidence([3, 3], [1, 1])
 SPACE, FEW = t.Space.shared(10, 2), t.Gaussian(0, 1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from kenyon.theory import Evidence, Gaussian, best_rate, forget, log_predictive, log_predictive_slope
+from kenyon.paper.theory import Evidence, Gaussian, best_rate, forget, log_predictive, log_predictive_slope
 from tests.theory.beliefs import log_density, log_integral, problems, rates, whole
 
 GRID = np.linspace(0, 1, 2001)
@@ -168,7 +168,7 @@ def test_how_many_rates_are_looked_at_together_changes_nothing(numbers: int, mon
     """Of very many parameters it is one rate at a time."""
     problem = Gaussian([0, 0, 1], [1, 2, 1]), Gaussian([1, 0, 2], [9, 2, 3]), Evidence([3, 0, 1], [1, 0.5, 2])
     together = best_rate(*problem)
-    monkeypatch.setattr(sys.modules["kenyon.theory.best_rate"], "AT_ONCE", numbers)
+    monkeypatch.setattr(sys.modules["kenyon.paper.theory.best_rate"], "AT_ONCE", numbers)
     assert best_rate(*problem) == together and together.how == "search"
 
 

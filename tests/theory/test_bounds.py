@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kenyon.theory import (
+from kenyon.paper.theory import (
     Cover,
     Space,
     balls,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kenyon import theory
+from kenyon.paper import theory
 
 PAGE = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from kenyon.theory import (
+from kenyon.paper.theory import (
     Evidence,
     Forgotten,
     Gaussian,

@@ -10,8 +10,8 @@ import pytest
 from scipy.integrate import trapezoid
 
 from kenyon.errors import ResultsError
+from kenyon.paper.theory import bounds_data, fig3b_data
 from kenyon.report.theory_figure import draw_bounds, draw_fig3b
-from kenyon.theory import bounds_data, fig3b_data
 
 
 def test_fig3b_numbers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.theory import (
+from kenyon.paper.theory import (
     Evidence,
     Gaussian,
     Scales,

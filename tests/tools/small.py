@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kenyon.tools import Collaborative
+from kenyon.regularizers import Collaborative
 
 
 def vectors(samples: int, seed: int = 0, classes: int = 3) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.utils.data import TensorDataset
 
 from kenyon.errors import ConfigError
-from kenyon.tools import Protection
+from kenyon.regularizers import Protection
 from tests.tools.small import classifier, vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche's and its dependencies'
@@ -19,9 +19,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Avalanche's and its depende
 
 def test_without_avalanche(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "avalanche", None)
-    monkeypatch.delitem(sys.modules, "kenyon.tools.avalanche", raising=False)
+    monkeypatch.delitem(sys.modules, "kenyon.integrations.avalanche", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'kenyon\[avalanche\]'"):
-        import kenyon.tools.avalanche  # noqa: F401
+        import kenyon.integrations.avalanche  # noqa: F401
 
 
 @pytest.mark.parametrize(("importance", "strength"), [("ewc", 500.0), ("mas", 5.0), ("si", 5.0)])
@@ -31,7 +31,7 @@ def test_the_same_as_a_plain_loop(importance: str, strength: float) -> None:
     from avalanche.benchmarks.utils import as_classification_dataset
     from avalanche.training.supervised import Naive
 
-    from kenyon.tools.avalanche import ProtectionPlugin
+    from kenyon.integrations.avalanche import ProtectionPlugin
 
     def dataset(seed: int) -> Any:
         data: Any = TensorDataset(*vectors(12, seed))

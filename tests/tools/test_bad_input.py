@@ -13,9 +13,9 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from kenyon.errors import ConfigError, DataError
-from kenyon.importance import fisher_exact, fisher_large
-from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
-from kenyon.tracked import rwalk
+from kenyon.methods.importance import fisher_exact, fisher_large
+from kenyon.methods.path_importance import rwalk
+from kenyon.regularizers import AF1, AF2, AFS, Collaborative, Protection
 from tests.tools.small import batches, classifier, learners, moved, vectors
 
 

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.importance import fisher_exact, fisher_published, mas
-from kenyon.mechanisms import ExpandedNetwork
+from kenyon.data import Stream
 from kenyon.methods import Method
-from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection
-from kenyon.streams import Stream
-from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
-from kenyon.tracked import si
-from kenyon.train import Trainer, Training
+from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.importance import fisher_exact, fisher_published, mas
+from kenyon.methods.path_importance import si
+from kenyon.methods.penalties.weights import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection
+from kenyon.regularizers import AF1, AF2, AFS, Collaborative, Protection
+from kenyon.training import Trainer, Training
 from tests.references import hand_stream, make_trainer, normalised, plain_mlp
 
 WIDTH, RATE = 5, 0.01

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from kenyon.tools import AF1, AF2, AFS, Collaborative
+from kenyon.regularizers import AF1, AF2, AFS, Collaborative
 from tests.test_penalties import divergence_by_hand
 from tests.tools.small import batches, classifier, learners, moved, vectors
 

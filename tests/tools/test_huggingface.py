@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.tools import Protection
+from kenyon.regularizers import Protection
 from tests.tools.small import classifier, moved, vectors
 
 pytest.importorskip("transformers")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # the programs' advice
 
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments  # noqa: E402
 
-from kenyon.tools.huggingface import ProtectedTrainer, ProtectionMixin  # noqa: E402
+from kenyon.integrations.huggingface import ProtectedTrainer, ProtectionMixin  # noqa: E402
 
 STRENGTH = 300.0
 
@@ -229,7 +229,7 @@ def test_checkpoints_carry_it(tmp_path: Path) -> None:
         for name, tensor in protection.importance.items():
             torch.testing.assert_close(fresh.importance[name], tensor)
         assert trains or all(torch.equal(fresh.anchor[n], a) for n, a in protection.anchor.items())
-    from kenyon.tools.huggingface import FILE, load_protection
+    from kenyon.integrations.huggingface import FILE, load_protection
 
     fresh = Protection(Plain(), "si", strength=1.0, exclude="net.head")
     assert load_protection(tmp_path / "saved", fresh) and fresh.tasks == 2

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from kenyon.errors import ConfigError
-from kenyon.tools import Protection
+from kenyon.regularizers import Protection
 from tests.tools.small import classifier, vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
 
 def test_without_lightning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lightning", None)
-    monkeypatch.delitem(sys.modules, "kenyon.tools.lightning", raising=False)
+    monkeypatch.delitem(sys.modules, "kenyon.integrations.lightning", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'kenyon\[lightning\]'"):
-        import kenyon.tools.lightning  # noqa: F401
+        import kenyon.integrations.lightning  # noqa: F401
 
 
 def loaders() -> list[DataLoader[Any]]:
@@ -105,7 +105,7 @@ def test_the_same_as_a_plain_loop(importance: str, strength: float, accumulate: 
     if by_hand and accumulate > 1:
         pytest.skip("Lightning leaves accumulation to modules that optimise by hand")
     module = made_module(by_hand)
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     module.callback = callback = ProtectionCallback(importance, strength=strength, exclude="net.head")
     for loader in loaders():
@@ -120,7 +120,7 @@ def test_a_loss_that_is_scaled() -> None:
     module = made_module()
     from lightning.pytorch.plugins.precision import MixedPrecision
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     callback = ProtectionCallback("ewc", strength=500.0, exclude="net.head")
     for loader in loaders():
@@ -134,7 +134,7 @@ def test_a_loss_that_is_scaled() -> None:
 def test_a_checkpoint_of_lightning_carries_it(tmp_path: Path) -> None:
     """Stopped in the second task after an epoch; another process goes on from the checkpoint."""
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     first, second = loaders()
     callback = ProtectionCallback("si", strength=5.0, exclude="net.head")
@@ -159,7 +159,7 @@ def test_a_checkpoint_of_lightning_carries_it(tmp_path: Path) -> None:
 
 def test_another_module_is_refused() -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     callback = ProtectionCallback(strength=1.0, consolidate=False)
     made_trainer(callback).fit(module, loaders()[0])
@@ -170,7 +170,7 @@ def test_another_module_is_refused() -> None:
 
 def test_several_loaders_are_refused_before_the_training() -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     first, second = loaders()
     before = module.net.body[0].weight.clone()
@@ -188,7 +188,7 @@ def test_several_loaders_are_refused_before_the_training() -> None:
 def test_two_callbacks_in_one_trainer(tmp_path: Path) -> None:
     """Each has its own place in a checkpoint."""
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     def both() -> list[Any]:
         return [
@@ -210,7 +210,7 @@ def test_two_callbacks_in_one_trainer(tmp_path: Path) -> None:
 
 def test_a_state_under_another_key_is_found_and_says_whether_it_fits(tmp_path: Path) -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     path = tmp_path / "one.ckpt"
     callback = ProtectionCallback("ewc", strength=1.0, exclude="net.head")
@@ -290,7 +290,7 @@ def test_the_last_checkpoint_has_the_task_consolidated(end: str, importance: str
     module = with_validation(made_module())
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     training, saving = (dict(part) for part in ENDS[end])
     stop = [stop_at(*training.pop("stop"))] if "stop" in training else []
@@ -328,7 +328,7 @@ def test_training_on_from_the_last_checkpoint_is_protected(tmp_path: Path) -> No
     module = with_validation(made_module())
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     first, second = loaders()
     callback = ProtectionCallback("ewc", strength=500.0, exclude="net.head")
@@ -345,7 +345,7 @@ def test_a_fit_that_goes_on_after_its_end_is_consolidated_once(tmp_path: Path) -
     module = made_module()
     from lightning.pytorch import Callback
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     class Longer(Callback):
         def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -364,7 +364,7 @@ def test_weights_that_change_when_training_ends() -> None:
     module = made_module()
     from lightning.pytorch.callbacks import StochasticWeightAveraging
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     callback = ProtectionCallback("ewc", strength=1.0)
     averaging = StochasticWeightAveraging(0.1, swa_epoch_start=1, annealing_epochs=1)
@@ -384,7 +384,7 @@ def test_importance_is_measured_on_the_inputs_of_training(of: str, validated: bo
     from lightning.pytorch import LightningDataModule, LightningModule, Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     def doubled(self: Any, batch: Any, index: int) -> Any:
         return [batch[0] * (2 if self.trainer.training else 100), batch[1]]
@@ -433,7 +433,7 @@ def test_importance_is_measured_on_the_inputs_of_training(of: str, validated: bo
 )
 def test_no_more_batches_are_measured_than_trained_on(limits: dict[str, Any], batches: int) -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     callback = ProtectionCallback("ewc-exact", strength=1.0)
     measured: list[int] = []
@@ -449,7 +449,7 @@ def test_no_more_batches_are_measured_than_trained_on(limits: dict[str, Any], ba
 
 def test_a_loader_without_an_end() -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     class Endless(torch.utils.data.IterableDataset[Any]):
         def __iter__(self) -> Any:
@@ -469,7 +469,7 @@ def test_a_loader_without_an_end() -> None:
 @pytest.mark.parametrize("what", ["dictionaries", "no forward", "other outputs"])
 def test_what_cannot_be_measured_is_refused_before_the_training(what: str) -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     loader: Any = loaders()[0]
     net, told = module.net, "Say with predict="
@@ -498,7 +498,7 @@ def test_what_cannot_be_measured_is_refused_before_the_training(what: str) -> No
 def test_the_first_look_changes_no_number() -> None:
     """The same random numbers are drawn, and running statistics stay."""
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     found = []
     for consolidate in (True, False):
@@ -513,7 +513,7 @@ def test_the_first_look_changes_no_number() -> None:
 
 def test_a_module_in_bfloat16() -> None:
     module = made_module()
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     callback = ProtectionCallback("ewc", strength=1.0, exclude="net.head")
     for loader in loaders():
@@ -529,7 +529,7 @@ def test_a_module_in_bfloat16() -> None:
 def test_an_optimizer_of_excluded_parts_alone() -> None:
     pytest.importorskip("lightning")
     module = made_module(by_hand=True)
-    from kenyon.tools.lightning import ProtectionCallback
+    from kenyon.integrations.lightning import ProtectionCallback
 
     def training_step(batch: Any, batch_idx: int) -> None:
         loss = F.cross_entropy(module(batch[0]), batch[1]) + module.callback.protection()
@@ -581,7 +581,7 @@ sys.modules["lightning"] = None  # as if it were not installed
 import torch, torch.nn.functional as F
 from pytorch_lightning import LightningModule, Trainer
 from torch.utils.data import DataLoader, TensorDataset
-from kenyon.tools.lightning import ProtectionCallback
+from kenyon.integrations.lightning import ProtectionCallback
 
 class Module(LightningModule):
     def __init__(self):

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from kenyon.importance import fisher_published
-from kenyon.tools import Protection
-from kenyon.tools.batches import recut
+from kenyon.methods.importance import fisher_published
+from kenyon.regularizers import Protection
+from kenyon.regularizers.measuring import recut
 from tests.tools.small import batches, classifier, moved, vectors
 
 # ---------------------------------------------------------------------- by hand

@@ -12,7 +12,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from kenyon.tools import AF1, AF2, AFS, Protection
+from kenyon.regularizers import AF1, AF2, AFS, Protection
 from tests.tools.small import batches, classifier, learners, moved, vectors
 
 

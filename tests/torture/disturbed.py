@@ -100,7 +100,7 @@ def in_python(deed: Callable[[Path], Any]) -> Callable[[Path], Any]:
 def _interrupted(here: Path) -> None:
     """Two of its four epochs are done, and two states of them there."""
     from kenyon.experiments import execute, plan
-    from kenyon.train import Interrupted
+    from kenyon.training import Interrupted
     from tests.experiments.small import stop_after
 
     given = {"epochs": 2, "width": 2, "batch": 128}
@@ -129,7 +129,7 @@ def _images(here: Path) -> None:
 
 
 def _decoded(here: Path) -> str:
-    from kenyon.streams.image_folders import ImageFiles
+    from kenyon.data.folders import ImageFiles
 
     pixels = ImageFiles.of(here / "images").scaled(8, False)
     return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
@@ -199,9 +199,9 @@ def archive_served() -> Iterator[str]:
 
 def import_everything() -> None:
     """Once, before the forks. No duration is measured, so that files have the same bytes every time."""
-    import kenyon.clock
+    import kenyon.utils.clock
 
-    kenyon.clock.since = lambda started: 0.0
+    kenyon.utils.clock.since = lambda started: 0.0
     import matplotlib as mpl
     import torch
 
@@ -225,15 +225,15 @@ def import_everything() -> None:
     import kenyon.estimator
     import kenyon.rl.runner
     import kenyon.sweep.leases
-    import kenyon.sweep.record
-    import kenyon.sweep.space
-    from kenyon.data.datasets import Archive, Dataset
+    import kenyon.sweep.plan
+    import kenyon.sweep.storage
+    from kenyon.datasets.archives import Archive, Dataset
     from kenyon.experiments import training
 
     # Nobody waits for the leases of what was killed, and there is a state after every epoch.
-    for place in (kenyon.sweep.leases, kenyon.sweep.record):
+    for place in (kenyon.sweep.leases, kenyon.sweep.plan):
         place.EXPIRY = 0.3
-    kenyon.sweep.space.Folder.pause = 0.01
+    kenyon.sweep.storage.Folder.pause = 0.01
     for module in (training, kenyon.rl.runner):
         module.SAVE_EVERY = module.REST = 0.0  # type: ignore[attr-defined]
     digest = hashlib.sha256(ARCHIVE).hexdigest()

@@ -44,8 +44,7 @@ def call_of(out: str, seed: int, epochs: int) -> dict[str, Any]:
 
 def train(call: dict[str, Any]) -> None:
     """With a state after every epoch."""
-    import kenyon.experiments.training as training
-    from kenyon.experiments import execute, plan
+    from kenyon.experiments import execute, plan, training
 
     training.SAVE_EVERY = training.REST = 0.0
     execute(plan(**call))
@@ -107,7 +106,7 @@ def serve(out: str, kills: int, seed: int, epochs: int) -> None:
 
     torch.set_num_threads(1)
     import kenyon.experiments.training  # noqa: F401 - once, before the forks
-    from kenyon.streams import find_source
+    from kenyon.data import find_source
 
     find_source("digits").load(None)
     moments = random.Random(seed)

@@ -20,26 +20,27 @@ from PIL import Image
 from safetensors.torch import save as to_bytes
 
 from kenyon.bench.result import BenchResult
+from kenyon.benchmarks import tiny_imagenet
 from kenyon.cli import main
-from kenyon.data import cache
-from kenyon.data.decode import _decode_one
-from kenyon.data.trees import Tar, Trait, Uses, Zip
+from kenyon.data import find_source
+from kenyon.datasets import cache
+from kenyon.datasets.images import _decode_one
+from kenyon.datasets.pickles import load_plain_pickle
+from kenyon.datasets.trees import Tar, Trait, Uses, Zip
 from kenyon.errors import KenyonError
 from kenyon.experiments import parse_settings
-from kenyon.experiments.config import Config
-from kenyon.experiments.config_file import asked, read_config
 from kenyon.experiments.grid import Cell, Point
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import plan
-from kenyon.experiments.states import read_state
+from kenyon.experiments.spec import Config
+from kenyon.experiments.spec_file import asked, read_config
 from kenyon.experiments.training import build_trainer
+from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights, rows_of
 from kenyon.report.markdown import results_markdown
 from kenyon.report.page.analyses import outdated_analysis, read_analysis
 from kenyon.report.tables import results_json, results_table
-from kenyon.streams import find_source, tiny_imagenet
-from kenyon.streams.pickles import load_plain_pickle
-from kenyon.train.state import Position, load_state, save_state
+from kenyon.training.checkpoint import Position, load_state, save_state
 from tests.streams.test_pickles import PYTHON_2, PYTHON_3
 from tests.torture.fuzzing import Target, bytes_flipped, json_changed
 
@@ -86,10 +87,10 @@ class Lines:
 
 def targets(folder: Path, patch: pytest.MonkeyPatch) -> list[Target]:
     """Those that read a file find it in `folder`."""
-    patch.setattr("kenyon.data.cache.decoded_folder", lambda: folder / "decoded")
-    patch.setattr("kenyon.data.cache.os.fsync", lambda handle: None)  # a disk takes longer than all the rest
+    patch.setattr("kenyon.datasets.cache.decoded_folder", lambda: folder / "decoded")
+    patch.setattr("kenyon.datasets.cache.os.fsync", lambda handle: None)  # a disk takes longer than all the rest
     patch.setattr("kenyon.experiments.runner.check_folders", lambda *what: None)
-    patch.setattr("kenyon.experiments.searching.check_folders", lambda *what: None)
+    patch.setattr("kenyon.experiments.hyper_search.check_folders", lambda *what: None)
 
     def file(name: str, read: Callable[[Path], Any]) -> Callable[[bytes], None]:
         path = folder / name
@@ -335,7 +336,7 @@ def nothing_happens(patch: pytest.MonkeyPatch) -> None:
     ):
         patch.setattr(place, stop)
     patch.setattr("kenyon.experiments.runner.check_folders", lambda *what: None)
-    patch.setattr("kenyon.experiments.searching.check_folders", lambda *what: None)
+    patch.setattr("kenyon.experiments.hyper_search.check_folders", lambda *what: None)
 
 
 def type_command(words: list[str]) -> None:

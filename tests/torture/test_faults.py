@@ -18,9 +18,8 @@ from benchmarks.soundness import record as record_soundness
 
 import kenyon
 from kenyon.errors import ResultsError
-from kenyon.files import write_atomically
-from kenyon.machine import cores
-from kenyon.report.saving import save_figure
+from kenyon.report.figures import save_figure
+from kenyon.utils.files import cores, write_atomically
 from tests.torture.crashes import DATA, NAMES, ZEROS, Call, Disk
 from tests.torture.disturbed import targets
 from tests.torture.faults import build
@@ -141,7 +140,7 @@ def test_a_folder_that_cannot_be_synced(
             raise OSError(code, os.strerror(code))
         real(handle)
 
-    monkeypatch.setattr("kenyon.files.os.fsync", fsync)
+    monkeypatch.setattr("kenyon.utils.files.os.fsync", fsync)
     if told:
         with pytest.raises(ResultsError, match="Input/output error"):
             write_atomically(tmp_path / "it", b"whole")
@@ -164,7 +163,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_one_before(
     draw()
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(before) == {"it.png", "it.svg"}
-    monkeypatch.setattr("kenyon.files.os.fsync", full)
+    monkeypatch.setattr("kenyon.utils.files.os.fsync", full)
     with pytest.raises(ResultsError, match=r"it\.png: No space left on device\. The numbers"):
         draw()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

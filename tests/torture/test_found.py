@@ -14,14 +14,14 @@ from safetensors.torch import save as to_bytes
 
 from kenyon.bench.result import BenchResult
 from kenyon.errors import ConfigError, KenyonError, ResultsError
-from kenyon.experiments.config import Config
-from kenyon.experiments.config_file import read_config
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import check_seeds
-from kenyon.experiments.states import read_state
+from kenyon.experiments.spec import Config
+from kenyon.experiments.spec_file import read_config
+from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights
 from kenyon.rl.results import GameResult
-from kenyon.train.state import StateError
+from kenyon.training.checkpoint import StateError
 
 GOOD = Path(__file__).parents[1] / "experiments" / "format-1" / "result.json"
 SCORES = Path("benchmarks/cpu-games/rl-mini/ewc/scores.json")

@@ -11,8 +11,8 @@ import pytest
 from benchmarks import soundness
 
 from kenyon.errors import ConfigError
-from kenyon.files import as_path
-from kenyon.train import Training
+from kenyon.training import Training
+from kenyon.utils.files import as_path
 from tests.torture.odd import cases, tried
 
 SAMPLE = 16  # of so many cases, make test tries one

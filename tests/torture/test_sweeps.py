@@ -13,7 +13,7 @@ import pytest
 
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import files_below
-from kenyon.sweep.space import FLEETS, LEASES
+from kenyon.sweep.storage import FLEETS, LEASES
 from tests.experiments.small import numbers, weights
 
 EXPERIMENT = """

@@ -8,7 +8,7 @@ import pytest
 import torch
 from benchmarks.soundness import record
 
-from kenyon.threads import cpu_threads
+from kenyon.utils.threads import cpu_threads
 from tests.estimator.threaded import CASES, FITS, METHODS, TASKS, differing
 
 REPEATS, THREADS = 4, (2, 4, 8)

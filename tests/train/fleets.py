@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from kenyon.data import Source, Stream, find_source
 from kenyon.methods import Method, find_method
-from kenyon.streams import Source, Stream, find_source
-from kenyon.train import Trainer, Training
+from kenyon.training import Trainer, Training
 from tests.references import make_trainer
 
 HYPER = {"lambda_sp": 50.0, "lambda_af": 0.05, "gamma": 0.3, "lambda_cpr": 0.2, "mu": 20.0, "rho": 0.5}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.train.adam import Adam
+from kenyon.backends.optimizers import Adam
 
 R, P = 4, 11
 RATES = (1e-3, 3e-2, 1e-1, 1e-4)

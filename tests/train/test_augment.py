@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from torch import Tensor
 
+from kenyon.data import CentreCrop, Crop, Ragged, ResizedCrop
 from kenyon.random import Noise
-from kenyon.streams import CentreCrop, Crop, Ragged, ResizedCrop
-from kenyon.train.augment import TRIES, augmented, boxes, uniforms
+from kenyon.training.augmentation import TRIES, augmented, boxes, uniforms
 
 seeds = st.integers(0, 2**62)
 sides = st.integers(1, 40)

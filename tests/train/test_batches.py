@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.train.fleet import Batch, Fleet, Loader, Samples
+from kenyon.training.batches import Batch, Fleet, Loader, Samples
 from tests.references import hand_stream
 
 SIZE = 4

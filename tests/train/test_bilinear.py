@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.train import bilinear as module
-from kenyon.train.bilinear import Between, bilinear, bilinear_plain
+from kenyon.training import augmentation as module
+from kenyon.training.augmentation import Between, bilinear, bilinear_plain
 from tests.interpreter import DEVICE, interpreted
 
 
@@ -47,7 +47,7 @@ def _weighed(first: Tensor, second: Tensor, weight: Tensor) -> tuple[tuple[Tenso
 @pytest.mark.parametrize(("images", "height", "width"), [((3,), 1, 1), ((2, 2), 33, 17), ((5,), 40, 64)])
 def test_the_kernel_is_the_plain_version(images: tuple[int, ...], height: int, width: int, channels: int) -> None:
     asked = drawn(images, height, width, channels)
-    assert module.available(asked[0])
+    assert module.bilinear_available(asked[0])
     got, want = bilinear(*asked), bilinear_plain(*asked)
     different = (got.int() - want.int()).abs()
     assert int(different.max()) <= 1  # where a GPU rounds a product and a sum as one

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from kenyon.data import Crop
 from kenyon.random import Noise
-from kenyon.streams import Crop
-from kenyon.train import cropping
-from kenyon.train.augment import crop, crop_plain
+from kenyon.training import augmentation as cropping
+from kenyon.training.augmentation import crop, crop_plain
 from tests.interpreter import DEVICE, interpreted
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError
-from kenyon.train import choose_device
-from kenyon.train.device import Captured
+from kenyon.training import choose_device
+from kenyon.training.device import Captured
 
 
 @pytest.mark.parametrize(("count", "there"), [(1, "cuda:0 alone"), (4, "cuda:0 to cuda:3")])

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kenyon.streams import Stream
-from kenyon.train import Trainer, Training
-from kenyon.train.members import member_seed
+from kenyon.data import Stream
+from kenyon.training import Trainer, Training
+from kenyon.training.evaluation import member_seed
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kenyon.train import evaluate as evaluating
-from kenyon.train.evaluate import chunk_of
+from kenyon.training import evaluation as evaluating
+from kenyon.training.evaluation import chunk_of
 from tests.train.fleets import digit_streams, trained
 
 

@@ -8,15 +8,22 @@ import pytest
 import torch
 from torch import nn
 
-from kenyon.importance import fisher_large, fisher_published
-from kenyon.mechanisms import ExpandedNetwork
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.methods import Method
-from kenyon.nets import Net
-from kenyon.nets.stacked import Stacked
-from kenyon.penalties import ActiveForgetting1, ActiveForgetting2, Confidence, Divergence, StabilityProtection
-from kenyon.replay import Replay
-from kenyon.tracked import si
-from kenyon.train import Trainer, Training, factoring
+from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.importance import fisher_large, fisher_published
+from kenyon.methods.path_importance import si
+from kenyon.methods.penalties.weights import (
+    ActiveForgetting1,
+    ActiveForgetting2,
+    Confidence,
+    Divergence,
+    StabilityProtection,
+)
+from kenyon.methods.registry import Replay
+from kenyon.models import Net
+from kenyon.training import Trainer, Training
+from kenyon.training import gradients as factoring
 from tests.references import hand_stream
 
 PROTECT = StabilityProtection(3.0)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from torch import nn
 
+from kenyon.data import Stream
 from kenyon.errors import ConfigError
 from kenyon.methods import Method
-from kenyon.nets import Net
-from kenyon.streams import Stream
-from kenyon.train import Trainer
+from kenyon.models import Net
+from kenyon.training import Trainer
 from tests.train.fleets import SHORT, digit_streams, method
 
 

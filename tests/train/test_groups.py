@@ -10,15 +10,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.importance import GradientImportance, fisher_exact, fisher_large, fisher_published, mas
+from kenyon.backends.triton import groups
+from kenyon.backends.triton.groups import Sums
+from kenyon.backends.triton.stacked import Stacked
+from kenyon.data.tasks import Crop
 from kenyon.methods import Method
-from kenyon.nets import Net, groups
-from kenyon.nets.groups import Sums
-from kenyon.nets.stacked import Stacked
-from kenyon.penalties import ActiveForgetting1, Confidence, StabilityProtection
+from kenyon.methods.importance import GradientImportance, fisher_exact, fisher_large, fisher_published, mas
+from kenyon.methods.penalties.weights import ActiveForgetting1, Confidence, StabilityProtection
+from kenyon.models import Net
 from kenyon.random import Purpose
-from kenyon.streams.views import Crop
-from kenyon.train import Trainer, Training, measuring
+from kenyon.training import Trainer, Training
+from kenyon.training import importance as measuring
 from tests.interpreter import DEVICE, interpreted
 from tests.references import hand_stream
 

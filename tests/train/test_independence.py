@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from kenyon.threads import cpu_threads
-from kenyon.train import Trainer, Training
+from kenyon.training import Trainer, Training
+from kenyon.utils.threads import cpu_threads
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 

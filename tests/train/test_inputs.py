@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.cpu.dense import Dense
+from kenyon.backends.executor import General, Looped, Stacked
+from kenyon.data import Group, Source, Split, Stream
 from kenyon.errors import DataError
-from kenyon.nets import Net
-from kenyon.nets.dense import Dense
-from kenyon.nets.execution import General, Looped, Stacked
-from kenyon.streams import Group, Source, Split, Stream
-from kenyon.train import Fleet, Trainer
+from kenyon.models import Net
+from kenyon.training import Fleet, Trainer
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, assert_same, method
 

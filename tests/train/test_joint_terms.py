@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kenyon.data import Stream
 from kenyon.random import Purpose, key, normal
-from kenyon.streams import Stream
-from kenyon.train import Training
+from kenyon.training import Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import HYPER, method
 

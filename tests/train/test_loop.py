@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.importance import fisher_published
 from kenyon.methods import METHODS, Method
-from kenyon.penalties import StabilityProtection
+from kenyon.methods.importance import fisher_published
+from kenyon.methods.penalties.weights import StabilityProtection
 from kenyon.random import Purpose, key, normal
-from kenyon.train import Trainer, Training
+from kenyon.training import Trainer, Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, digit_streams, method, trained
 

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.members import member_rows, member_seed
-from kenyon.train.state import load_state, save_state
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.checkpoint import load_state, save_state
+from kenyon.training.evaluation import member_rows, member_seed
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 from tests.train.test_independence import convolutional

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from kenyon.backends.triton.updates import Pull
 from kenyon.errors import ConfigError
-from kenyon.forces import Pull
 from kenyon.methods import Method
-from kenyon.nets import Net
-from kenyon.penalties import Predictions, Weights
-from kenyon.train.terms import _repeated
+from kenyon.methods.penalties.weights import Predictions, Weights
+from kenyon.models import Net
+from kenyon.training.objective import _repeated
 from tests.references import make_trainer
 from tests.train.fleets import SHORT, digit_streams
 

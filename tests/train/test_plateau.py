@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.train import Trainer, Training
-from kenyon.train.schedule import Plateau
+from kenyon.training import Trainer, Training
+from kenyon.training.regime import Plateau
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, digit_streams, method
 
@@ -83,7 +83,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     def patched() -> None:
         history.append(trainer.theta.clone())
         with monkeypatch.context() as patch:
-            patch.setattr("kenyon.stages.weighted_cross_entropy", made_up)
+            patch.setattr("kenyon.methods.registry.weighted_cross_entropy", made_up)
             validate()
 
     trainer._validate = patched  # type: ignore[method-assign]

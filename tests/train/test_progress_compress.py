@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.data import Stream
+from kenyon.data.tasks import Crop
 from kenyon.errors import ConfigError
-from kenyon.experiments.harvest import runs_of
-from kenyon.nets import Net
-from kenyon.streams import Stream
-from kenyon.streams.views import Crop
-from kenyon.train import Trainer, Training
-from kenyon.train.engine import Engine
+from kenyon.experiments.training import runs_of
+from kenyon.models import Net
+from kenyon.training import Trainer, Training
+from kenyon.training.engine import Engine
 from tests.references import hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import SHORT, assert_same, digit_streams, method, trained
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kenyon.data import Stream, Times, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.methods import Method, find_method
-from kenyon.replay import Replay
-from kenyon.streams import Stream, Times, from_arrays
-from kenyon.train import Trainer, Training
-from kenyon.train.fleet import Fleet
-from kenyon.train.memory import Memory, first_places, kept_samples
+from kenyon.methods.registry import Replay
+from kenyon.training import Trainer, Training
+from kenyon.training.batches import Fleet
+from kenyon.training.replay import Memory, first_places, kept_samples
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import assert_same, digit_streams
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kenyon.methods import METHODS
-from kenyon.nets import digits_mlp
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.state import load_state, save_state
+from kenyon.models import digits_mlp
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.checkpoint import load_state, save_state
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import assert_same, method
 

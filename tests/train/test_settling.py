@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kenyon.data import Stream
 from kenyon.methods import METHODS
-from kenyon.streams import Stream
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.schedule import SAFETY, Plateau
-from kenyon.train.state import load_state, save_state
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.checkpoint import load_state, save_state
+from kenyon.training.regime import SAFETY, Plateau
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import SHORT, method
 

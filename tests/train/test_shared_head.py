@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from kenyon.data import Domains, Stream, Times, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.methods import METHODS
-from kenyon.nets import Net
-from kenyon.streams import Domains, Stream, Times, from_arrays
-from kenyon.train import Training
+from kenyon.models import Net
+from kenyon.training import Training
 from tests.references import make_trainer
 from tests.train.fleets import SHORT, assert_same, method
 

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.nets import Net
+from kenyon.data import Stream
+from kenyon.models import Net
 from kenyon.random import Purpose, key, random_words
-from kenyon.streams import Stream
-from kenyon.train import Training
+from kenyon.training import Training
 from tests.references import hand_stream, make_trainer, normalised, plain_mlp
 from tests.train.fleets import method
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from kenyon.errors import ResultsError
-from kenyon.files import write_atomically
-from kenyon.train.state import ADDED, Position, load_state, save_state
+from kenyon.training.checkpoint import ADDED, Position, load_state, save_state
+from kenyon.utils.files import write_atomically
 
 
 def test_a_full_disk_is_told_and_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

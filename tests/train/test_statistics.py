@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.data import Stream
 from kenyon.errors import ConfigError
-from kenyon.nets import Net
+from kenyon.models import Net
 from kenyon.random import Purpose
-from kenyon.streams import Stream
-from kenyon.train import Interrupted, Trainer, Training
-from kenyon.train.fleet import Fleet, Loader
-from kenyon.train.state import load_state, save_state
+from kenyon.training import Interrupted, Trainer, Training
+from kenyon.training.batches import Fleet, Loader
+from kenyon.training.checkpoint import load_state, save_state
 from tests.nets.test_zoo import assert_close, exact_float32
 from tests.references import hand_stream, make_trainer, normalised
 from tests.train.fleets import SHORT, assert_same, method

@@ -9,16 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from kenyon.forces import Decay, Pull
-from kenyon.importance import fisher_published
+from kenyon.backends.optimizers import Adam, Sgd, bound, stiffness, why_overshot
+from kenyon.backends.triton.updates import Decay, Pull
 from kenyon.methods import Method
-from kenyon.nets import Net
-from kenyon.penalties import StabilityProtection
-from kenyon.train import Trainer, Training
-from kenyon.train.adam import Adam
-from kenyon.train.loop import Watcher
-from kenyon.train.sgd import Sgd
-from kenyon.train.stiffness import bound, stiffness, why_overshot
+from kenyon.methods.importance import fisher_published
+from kenyon.methods.penalties.weights import StabilityProtection
+from kenyon.models import Net
+from kenyon.training import Trainer, Training
+from kenyon.training.trainer import Watcher
 from tests.references import hand_stream, make_trainer
 from tests.train.fleets import method
 

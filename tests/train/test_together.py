@@ -9,19 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.cuda.tiled import Tiled, plan_stages
+from kenyon.backends.executor import Sequential
+from kenyon.backends.layers import frame_of
+from kenyon.backends.triton.columns import Aligned
+from kenyon.data.sources import Group, Source
+from kenyon.data.tasks import CentreCrop
 from kenyon.errors import ConfigError
-from kenyon.importance import fisher_published
 from kenyon.methods import METHODS
-from kenyon.nets import Net
-from kenyon.nets.aligned import Aligned
-from kenyon.nets.execution import Sequential
-from kenyon.nets.frame import frame_of
-from kenyon.nets.tiled import Tiled, plan_stages
+from kenyon.methods.importance import fisher_published
+from kenyon.models import Net
 from kenyon.random import Purpose
-from kenyon.streams.source import Group, Source
-from kenyon.streams.views import CentreCrop
-from kenyon.train import Trainer, Training
-from kenyon.train.fleet import Fleet
+from kenyon.training import Trainer, Training
+from kenyon.training.batches import Fleet
 from tests.nets import emulation
 
 pytestmark = pytest.mark.skipif(emulation.COMPILER is None, reason="needs a C++ compiler")
@@ -31,7 +31,7 @@ PADDED, FRAMED = (3, 8, 8), (1, 12, 12)
 @pytest.fixture(autouse=True)
 def few_are_tested_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An emulated GPU computes chunks of a thousand in full, whatever is in them."""
-    monkeypatch.setattr("kenyon.train.evaluate.CHUNK", 16)
+    monkeypatch.setattr("kenyon.training.evaluation.CHUNK", 16)
 
 
 def backbone(shape: tuple[int, int, int]) -> nn.Sequential:
@@ -110,7 +110,7 @@ def test_a_run_alone_ends_with_the_same_bits_where_numbers_are_steady(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights and importances of two tasks, in fleets of one and of three. Importances need several portions."""
-    monkeypatch.setattr("kenyon.train.measuring.STACKED", 10)
+    monkeypatch.setattr("kenyon.training.importance.STACKED", 10)
     torch.use_deterministic_algorithms(True)
     try:
         three, alone = (trainer(name, together=True, seeds=seeds) for seeds in ((0, 1, 2), (1,)))
@@ -129,7 +129,7 @@ def test_a_gradient_has_zeros_for_heads_that_are_not_in_use(name: str, monkeypat
     for whole in (True, False):
         with monkeypatch.context() as patch:
             if whole:
-                patch.setattr("kenyon.train.gradients.Tiled", type(None))
+                patch.setattr("kenyon.training.gradients.Tiled", type(None))
             t = trainer(name, together=True)
             t.position.phase = 1
             t._enter_phase()
@@ -152,7 +152,7 @@ def test_small_batches_at_once_equal_one_after_another(
 ) -> None:
     estimates = []
     for stacked in (1, 6):
-        monkeypatch.setattr("kenyon.train.measuring.STACKED", stacked)
+        monkeypatch.setattr("kenyon.training.importance.STACKED", stacked)
         t = trainer(shape=shape, together=True)
         assert t.engine.measuring.at_once(20) == max(1, stacked // 2)
         t._enter_phase()

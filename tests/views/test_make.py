@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 
 from kenyon.report.plots import colours_of, draw_views
-from kenyon.views import Bar, Series, View, ViewError, bars, checked, heatmap, images, lines, numbers, scatter, table
+from kenyon.utils.views import (
+    Bar,
+    Series,
+    View,
+    ViewError,
+    bars,
+    checked,
+    heatmap,
+    images,
+    lines,
+    numbers,
+    scatter,
+    table,
+)
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 HOLES = np.array([[1.0, np.nan], [0.5, -2.0]])

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.bench.subject import Piece, State
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import Config
-from kenyon.streams import Split, Stream
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.data import Split, Stream
+from kenyon.experiments.spec import Config
 
 FISHER_BATCH = 20
 SLOPE = 100.0  # of the softmax over AF-S's adaptive weights

@@ -8,14 +8,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kenyon.bench.ceilings import Ceilings
-from kenyon.bench.floor import Count
-from kenyon.bench.plan import Sweep
+from kenyon.bench.limits import Ceilings, Count
+from kenyon.bench.plan import Spread, Sweep
 from kenyon.bench.subject import Piece
-from kenyon.bench.timing import Spread
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import plain
-from kenyon.files import write_atomically
+from kenyon.utils.files import write_atomically
 
 FORMAT = 1
 

@@ -12,20 +12,17 @@ from typing import Protocol
 
 import torch
 
-from kenyon.bench.ceilings import Ceilings, measure_ceilings
-from kenyon.bench.floor import Count, Work, floor_seconds
+from kenyon.bench.limits import Ceilings, Count, Work, floor_seconds, measure_ceilings
 from kenyon.bench.plain import Plain
-from kenyon.bench.plan import LATE, Extent, FleetKey, Point, effort
+from kenyon.bench.plan import LATE, Clock, Effort, Extent, FleetKey, PeakMemory, Point, Spread, effort, in_turns
 from kenyon.bench.result import Against, BenchResult, Record
-from kenyon.bench.subject import Piece, Subject
-from kenyon.bench.synthetic import synthetic
-from kenyon.bench.timing import Clock, Effort, PeakMemory, Spread, in_turns
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import configure
-from kenyon.importance import GradientImportance
+from kenyon.bench.subject import Piece, Subject, synthetic
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.data import Source
+from kenyon.experiments.spec import configure
 from kenyon.methods import find_method
-from kenyon.streams import Source
-from kenyon.threads import cpu_threads
+from kenyon.methods.importance import GradientImportance
+from kenyon.utils.threads import cpu_threads
 from kenyon.version import __version__
 
 

@@ -27,7 +27,7 @@ def main() -> None:
 
         from kenyon.cli.app import app
         from kenyon.cli.consoles import indented, speaking, stderr
-        from kenyon.data.reports import reporting_to
+        from kenyon.utils.reports import reporting_to
 
         with reporting_to(_Notices()), speaking():
             app()
@@ -46,7 +46,7 @@ def main() -> None:
             told += "Close other programs, or allow this one more (ulimit -v, or the memory of its job or container)."
             _write_plain(f"Error:{told}")
             sys.exit(1)
-        from kenyon.user_files import place_in_own_file
+        from kenyon.utils.user_code import place_in_own_file
 
         where = "" if os.environ.get(WHOLE) else place_in_own_file(error)
         if not where:
@@ -83,7 +83,7 @@ def _short_of_memory(error: BaseException | None) -> str:
 
 def _write_plain(text: str) -> None:
     """Without the consoles, whose parts may have to be imported first."""
-    from kenyon.words import printable
+    from kenyon.utils.text import printable
 
     if sys.stderr is not None:
         sys.stderr.write(f"{printable(text, lines=True)}\n")

@@ -11,27 +11,26 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.analysis import ANALYSES, Analysis, analyse, compare, find_analysis
-from kenyon.analysis.store import Entry
+from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.run import named_methods
+from kenyon.data import Source
 from kenyon.errors import ConfigError, ResultsError, unknown
 from kenyon.experiments import find_benchmark, load_benchmark_file
-from kenyon.experiments.benchmarks import BENCHMARKS
-from kenyon.experiments.labels import point_name
-from kenyon.experiments.mixed import reported
-from kenyon.experiments.results import Result
+from kenyon.experiments.compare import reported
+from kenyon.experiments.results import Result, point_name
 from kenyon.experiments.runner import REFERENCE
-from kenyon.files import is_file
 from kenyon.methods import METHODS
 from kenyon.metrics import Summary
+from kenyon.paper.analyses import ANALYSES, Analysis, analyse, compare, find_analysis
+from kenyon.paper.analyses.store import Entry
 from kenyon.report.markdown import place
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import pm
-from kenyon.streams import Source
-from kenyon.train import choose_device
-from kenyon.user_files import is_user_file
-from kenyon.views import View
+from kenyon.training import choose_device
+from kenyon.utils.files import is_file
+from kenyon.utils.user_code import is_user_file
+from kenyon.utils.views import View
 
 
 def analyse_command(

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from kenyon.cli.commands import data, looking, measuring, training
+from kenyon.utils.text import printable
 from kenyon.version import __version__
-from kenyon.words import printable
 
 
 class Commands(TyperGroup):

@@ -14,10 +14,9 @@ from kenyon.bench import BenchResult, extents, new_result, run_bench
 from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.signals import interruptible
 from kenyon.errors import ResultsError
-from kenyon.report.speed import speed_tables
-from kenyon.report.speed_figure import draw_speed
+from kenyon.report.speed import draw_speed, speed_tables
 from kenyon.report.tables import duration
-from kenyon.train import choose_device
+from kenyon.training import choose_device
 
 LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 

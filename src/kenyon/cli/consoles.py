@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from kenyon.errors import KenyonError
-from kenyon.words import CONTROLS, SIGN, printable
+from kenyon.utils.text import CONTROLS, SIGN, printable
 
 
 class PlainConsole(Console):

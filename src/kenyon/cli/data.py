@@ -16,7 +16,7 @@ from rich.progress import (
 from rich.table import Table
 
 from kenyon.cli.consoles import stderr, stdout, tell_json
-from kenyon.data import DATASETS, data_folders, download, download_folder, locate
+from kenyon.datasets import DATASETS, data_folders, download, download_folder, locate
 from kenyon.errors import DataError, unknown
 
 

@@ -16,23 +16,21 @@ from rich.text import Text
 from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.config import parse_settings
-from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
+from kenyon.experiments.incomplete import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import plain
+from kenyon.experiments.spec import parse_settings
 from kenyon.experiments.store import files_below
 from kenyon.methods import find_method
 from kenyon.metrics import Summary, rounded
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import diverged, duration, pm, run_count
-from kenyon.rl.arenas import find_arena
 from kenyon.rl.config import GamesConfig, settings
-from kenyon.rl.pictures import fig6
-from kenyon.rl.policy import policy_of
+from kenyon.rl.play import SECONDS, policy_of, watch
 from kenyon.rl.results import GameResult, measures, unmeasured
 from kenyon.rl.runner import execute_games, plan_games
-from kenyon.rl.scores import Measured
-from kenyon.rl.watching import SECONDS, watch
-from kenyon.words import counted
+from kenyon.rl.scores import Measured, fig6
+from kenyon.rl.suites import find_arena
+from kenyon.utils.text import counted
 
 __all__ = [
     "SECONDS",

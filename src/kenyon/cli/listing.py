@@ -11,16 +11,15 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from kenyon.benchmarks.registry import BENCHMARKS, Benchmark
 from kenyon.cli.consoles import stdout, tell_json
 from kenyon.cli.run import named_benchmark
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.benchmarks import BENCHMARKS, Benchmark
-from kenyon.experiments.config import configure, settings
-from kenyon.experiments.labels import value_text
-from kenyon.experiments.meanings import MEANINGS, takes
-from kenyon.experiments.results import plain
+from kenyon.experiments.results import plain, value_text
+from kenyon.experiments.settings import MEANINGS, takes
+from kenyon.experiments.spec import configure, settings
 from kenyon.methods import LEARNERS, METHODS, find_method
-from kenyon.rl.arenas import ARENAS, Arena
+from kenyon.rl.suites import ARENAS, Arena
 
 SEVERAL = f"parameters_of_{LEARNERS}_learners"
 COLUMNS = {  # what a terminal has room for; --json tells more

@@ -13,9 +13,9 @@ from rich.table import Table
 from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.watched import watched
 from kenyon.experiments.results import plain
-from kenyon.reproduce import REPRODUCTIONS, SCALES, Unmade, Written, reproduce
-from kenyon.reproduce.figure import DECIDED, Claim, Comparison
-from kenyon.reproduce.page import MARKS
+from kenyon.paper.reproduce import REPRODUCTIONS, SCALES, Unmade, Written, reproduce
+from kenyon.paper.reproduce.figure import DECIDED, Claim, Comparison
+from kenyon.paper.reproduce.page import MARKS
 from kenyon.rl.runner import execute_games
 
 MOST_DIGITS = 4  # behind the point

@@ -14,20 +14,20 @@ from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.games import run_games_command
 from kenyon.cli.show import load_results
 from kenyon.cli.watched import watched
-from kenyon.clock import since
 from kenyon.errors import ConfigError, shown, unknown
 from kenyon.experiments import BENCHMARKS, Plan, execute, load_benchmark_file, parse_settings, plan
-from kenyon.experiments.config import Config
-from kenyon.experiments.config_file import asked, read_config
-from kenyon.experiments.missing import Incomplete, none_finite, told_of_diverged
+from kenyon.experiments.incomplete import Incomplete, none_finite, told_of_diverged
 from kenyon.experiments.results import Result, plain
 from kenyon.experiments.runner import REFERENCE, check_data
+from kenyon.experiments.spec import Config
+from kenyon.experiments.spec_file import asked, read_config
 from kenyon.experiments.store import PointFolder
 from kenyon.methods import find_method, load_method_file
 from kenyon.report.figures import draw_results
 from kenyon.report.tables import results_json, results_tables
-from kenyon.rl.arenas import ARENAS
-from kenyon.user_files import is_user_file
+from kenyon.rl.suites import ARENAS
+from kenyon.utils.clock import since
+from kenyon.utils.user_code import is_user_file
 
 
 def run_command(

@@ -13,13 +13,12 @@ from kenyon.cli.run import named_benchmark, named_methods, with_epochs
 from kenyon.cli.watched import watched
 from kenyon.errors import ConfigError
 from kenyon.experiments import Found, execute_search, parse_settings, plan_search
-from kenyon.experiments.labels import point_name
-from kenyon.experiments.results import plain
-from kenyon.experiments.searching import TOGETHER, TRIALS, Sampling
+from kenyon.experiments.hyper_search import TOGETHER, TRIALS, Sampling
+from kenyon.experiments.results import plain, point_name
 from kenyon.methods import find_method
 from kenyon.report.search_figure import draw_search
-from kenyon.user_files import is_user_file
-from kenyon.words import counted
+from kenyon.utils.text import counted
+from kenyon.utils.user_code import is_user_file
 
 
 def search_command(

@@ -13,16 +13,15 @@ from rich.table import Table
 from kenyon.cli.consoles import stderr, stdout, tell, tell_json
 from kenyon.cli.games import scores_json, scores_table
 from kenyon.errors import ConfigError
-from kenyon.experiments.kept import Kept
-from kenyon.experiments.mixed import File, labels, reported
-from kenyon.experiments.results import Result, plain
+from kenyon.experiments.compare import File, labels, reported
+from kenyon.experiments.results import Kept, Result, plain
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import unfinished
 from kenyon.metrics import Array
 from kenyon.report.markdown import results_markdown
 from kenyon.report.tables import duration, results_json, results_tables
 from kenyon.rl.results import GameResult, has_images, load_scores
-from kenyon.words import counted, printable
+from kenyon.utils.text import counted, printable
 
 
 def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:

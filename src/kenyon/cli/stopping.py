@@ -2,7 +2,7 @@
 
 Ctrl-C: this epoch is finished and saved. Twice: it ends at once. SIGTERM, which schedulers send half a minute or less
 before they kill: the epoch is finished if that takes no longer than GRACE, otherwise it ends at once. At once means:
-the last complete epoch that is still at hand is saved (`kenyon.experiments.keeping`), and the program ends.
+the last complete epoch that is still at hand is saved (`kenyon.training.checkpoint`), and the program ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import FrameType
 from rich.console import Console
 
 from kenyon.cli.signals import INTERRUPTED, TERMINATED, Terminated
-from kenyon.train import Interrupted
+from kenyon.training import Interrupted
 
 GRACE = 2.0  # seconds that an epoch may still take after SIGTERM
 

@@ -1,4 +1,7 @@
-"""`kenyon sweep`: from an experiment's file to the results of many workers; and how a sweep stands."""
+"""How a sweep stands, for a terminal.
+
+`kenyon sweep`: from an experiment's file to the results of many workers; and how a sweep stands.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +13,74 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
 from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from kenyon.cli.consoles import stderr, stdout, tell_json
 from kenyon.cli.games import draw_scores, scores_json, tell_scores
 from kenyon.cli.progress import LINE_EVERY
 from kenyon.cli.run import draw, named_benchmark, tell_results
 from kenyon.cli.signals import interruptible
-from kenyon.cli.standing import standing, standing_line
 from kenyon.cli.stopping import stoppable
 from kenyon.cli.watched import watched
-from kenyon.clock import Stopwatch, since
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.config_file import read_config
 from kenyon.experiments.results import Result, plain
-from kenyon.report.tables import results_json
-from kenyon.rl.arenas import ARENAS
+from kenyon.experiments.spec_file import read_config
+from kenyon.report.tables import duration, results_json
+from kenyon.rl.suites import ARENAS
 from kenyon.sweep import Sweep, Unfinished, carry_out, collect, open_space, plan_sweep
-from kenyon.sweep.cluster import Cluster
-from kenyon.sweep.here import Here
-from kenyon.sweep.processes import Processes
-from kenyon.sweep.settling import name_of
-from kenyon.sweep.space import Folder, Space
-from kenyon.sweep.status import Watch
-from kenyon.train import choose_device
+from kenyon.sweep.local import Here, Processes
+from kenyon.sweep.merge import name_of
+from kenyon.sweep.ray_cluster import Cluster
+from kenyon.sweep.status import AT_WORK, MISSING, WAITING, Line, Status, Watch
+from kenyon.sweep.storage import Folder, Space
+from kenyon.training import choose_device
+from kenyon.utils.clock import Stopwatch, since
+
+SHOWN = 8  # fleets of a kind
+
+
+def standing(status: Status) -> Group:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    for name, right in (("fleet", False), ("runs", True), ("", False), ("done", True), ("time", True), ("", False)):
+        table.add_column(name, justify="right" if right else "left")
+    for state in (AT_WORK, MISSING, WAITING):
+        some = [line for line in status.lines if line.state == state]
+        for line in some[:SHOWN]:
+            table.add_row(*_cells(line))
+        if len(some) > SHOWN:
+            table.add_row(f"and {len(some) - SHOWN} more", "", state, style="dim")
+    return Group(Text(standing_line(status), style="bold"), *([table] if table.row_count else []))
+
+
+def standing_line(status: Status) -> str:
+    """All in one line."""
+    parts = [f"{status.about}: {status.finished:,} of {status.runs:,} runs finished"]
+    if status.count(AT_WORK):
+        parts.append(f"{_count(status.count(AT_WORK), 'fleet')} at work, {status.count(WAITING)} waiting")
+    elif status.count(WAITING):
+        parts.append(f"{_count(status.count(WAITING), 'fleet')} waiting, nobody at work")
+    if status.count(MISSING):
+        parts.append(f"{_count(status.count(MISSING), 'fleet')} with missing runs")
+    if status.left is not None:
+        likely, low, high = map(duration, status.left)
+        parts.append(f"about {likely} left ({low} to {high})")
+    return "; ".join(parts)
+
+
+def _cells(line: Line) -> list[str | Text]:
+    unfinished = line.state in (AT_WORK, WAITING)
+    share = f"{100 * line.share:.0f}%" if line.state == AT_WORK or (unfinished and line.share) else ""
+    time = f"~{duration(line.seconds)}" if unfinished else ""
+    said = Text(line.why or line.where)  # as they are: a point's label has brackets too
+    return [Text(line.label), str(line.runs), line.state, share, time, said]
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def sweep_command(

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from kenyon.cli.consoles import stdout, tell_json
-from kenyon.integrity import BAD, State, Verified, accept, verify
+from kenyon.report.verify import BAD, State, Verified, accept, verify
 
 FEW = 24  # files of which each has a row; of more only those that are neither whole nor unsealed
 

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from kenyon.cli.decoding import Decoding
-from kenyon.cli.progress import RunProgress
+from kenyon.cli.progress import Decoding, RunProgress
 from kenyon.cli.stopping import StopAsked, stoppable
-from kenyon.data.reports import reporting_to
+from kenyon.utils.reports import reporting_to
 
 
 @contextmanager

@@ -1,61 +1,126 @@
-"""Where datasets are looked for, and where downloads go. Imports nothing heavy: the command line shows it."""
+"""Streams from folders of images."""
 
 from __future__ import annotations
 
-import os
-import sys
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import mode
+from typing import IO, Any
 
-from kenyon.errors import DataError
-from kenyon.files import is_folder, is_there
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
 
-VARIABLE = "KENYON_DATA"
+from kenyon.data.arrays import Cut, Domains, from_arrays
+from kenyon.data.sources import Source
+from kenyon.datasets.cache import cached
+from kenyon.datasets.images import File, Picture, as_bytes, fingerprint, write_equal
+from kenyon.datasets.trees import Folder
+from kenyon.errors import DataError, expected
+from kenyon.utils.files import as_path
+
+SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+TRAIN, TEST, VALIDATION = ("train", "training"), ("test", "testing"), ("val", "valid", "validation")
+PURPOSES = frozenset((*TRAIN, *TEST, *VALIDATION))
 
 
-def data_folders(explicit: Path | None = None) -> list[Path]:
-    """The folders to search, first one first: `--data` alone, or KENYON_DATA's and then the cache.
+def from_folder(
+    path: Path | str,
+    by: Cut | None = None,
+    *,
+    side: int,
+    grey: bool = False,
+    test: float = 0.2,
+    normalise: bool = True,
+    ordered: bool = False,
+    name: str | None = None,
+) -> Source:
+    """Images in folders: CLASS/image, or DOMAIN/CLASS/image for a stream of domains. Around these there may be the
+    folders train, test and perhaps val; without them `test` is the share that the seed draws.
 
-    Folders other than `--data` may not exist: they are named when nothing was found.
+    Images are scaled to `side` x `side` pixels of three colours, or `grey`, once, into the cache folder. Else as
+    `from_arrays`.
     """
-    if explicit is None:
-        return [*_from_environment(), _cache_folder()]
-    folder = explicit.expanduser()
-    if not is_there(folder):
+    if isinstance(side, bool) or not isinstance(side, int) or side < 1:
+        raise expected("side", "a whole number of pixels, at least 1", side)
+    images = ImageFiles.of(as_path("path", path))
+    parts, folder = images.folders, images.tree.path
+    purposes = {place[0].lower() for place in parts if place}
+    given = bool(purposes & set(TRAIN)) and bool(purposes & set(TEST)) and purposes <= PURPOSES
+    if not given and purposes and purposes <= PURPOSES:
         raise DataError(
-            f"The data folder {folder} does not exist, or this user may not look into it. Check the path given to "
-            "--data."
+            f"{folder} holds {' and '.join(sorted({place[0] for place in parts if place}))}, where train and test "
+            "were expected, with or without val. Name its folders so, rename them if they are classes or domains, or "
+            "give one of them alone."
         )
-    if not is_folder(folder):
-        raise DataError(f"--data {folder} is a file. Give the folder that holds it instead.")
-    return [folder]
+    purpose = [place[0].lower() if given else "" for place in parts]
+    places = [place[1:] if given else place for place in parts]
+    depth = mode(len(place) for place in places)
+    odd = next((name for name, place in zip(images.names, places, strict=True) if len(place) != depth), None)
+    if odd is not None or depth not in (1, 2):
+        raise DataError(
+            f"{folder} must hold its images as CLASS/image or DOMAIN/CLASS/image, all alike: "
+            f"{odd or images.names[0]} lies otherwise. Move it, or remove it."
+        )
+    domains = depth == 2
+    if domains and by is not None:
+        raise DataError(f"{folder} holds domains, which are the tasks. Leave `by` out.")
+    return from_arrays(
+        images.scaled(side, grey),
+        [place[-1] for place in places],
+        Domains([place[0] for place in places]) if domains else by,
+        test=np.isin(purpose, TEST) if given else test,
+        validation=np.isin(purpose, VALIDATION) if purposes & set(VALIDATION) and given else None,
+        normalise=normalise,
+        ordered=ordered,
+        name=name or folder.resolve().name,
+    )
 
 
-def download_folder(explicit: Path | None = None) -> Path:
-    """Where downloads go: `--data`, else the first folder of KENYON_DATA, else the cache. It may be new."""
-    if explicit is not None:
-        return explicit.expanduser()
-    return [*_from_environment(), _cache_folder()][0]
+@dataclass(frozen=True)
+class ImageFiles:
+    """The images in a folder and in folders of it."""
+
+    tree: Folder
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> ImageFiles:
+        tree = Folder(path, "Mend or remove it.", dated=True)
+        if not path.is_dir():
+            raise DataError(f"There is no folder {path}. Give one with a folder of images for every class.")
+        names = tuple(filter(_is_image, tree.names()))
+        if not names:
+            raise DataError(f"{path} holds no images ({', '.join(SUFFIXES)}).")
+        return cls(tree, names)
+
+    @property
+    def folders(self) -> list[tuple[str, ...]]:
+        """Those that each image lies in, from the outermost on."""
+        return [tuple(name.split("/")[:-1]) for name in self.names]
+
+    def scaled(self, side: int, grey: bool = False) -> Tensor:
+        """(N, C, side, side) uint8, decoded once."""
+        tree, names = self.tree, list(self.names)
+        identity = {"what": "folder", "making": [3, side, grey], "path": str(tree.path.resolve())}
+        found = cached(
+            "folder",
+            identity | {"files": fingerprint([tree], _is_image)},
+            lambda file: _write(file, tree, names, side, grey),
+        )
+        return torch.from_numpy(found.pixels).view(len(names), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
 
 
-def decoded_folder() -> Path:
-    """Where images are kept that have been decoded once. It may be new."""
-    return _cache_folder() / "decoded"
+def _is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
 
 
-def _from_environment() -> list[Path]:
-    listed = os.environ.get(VARIABLE, "").split(os.pathsep)
-    return [Path(entry).expanduser() for entry in listed if entry.strip()]
+def _write(file: IO[bytes], tree: Folder, names: list[str], side: int, grey: bool) -> dict[str, Any]:
+    def decode(image: Image.Image) -> Picture:
+        scaled = as_bytes(image, "L" if grey else "RGB").resize((side, side), Image.Resampling.BILINEAR)
+        return np.asarray(scaled).reshape(side, side, -1)
 
-
-def _cache_folder() -> Path:
-    try:
-        home = Path.home()
-    except RuntimeError:
-        raise DataError(f"There is no home folder to keep data in. Use --data or set {VARIABLE}.") from None
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "kenyon"
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "kenyon"
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG standard asks for relative paths to be ignored.
-    return (shared if shared.is_absolute() else home / ".cache") / "kenyon"
+    files: list[File] = [(tree, name) for name in names]
+    write_equal(file, files, decode, (side, side, 1 if grey else 3), f"decoding {tree.path.name}")
+    return {}

@@ -1,7 +1,7 @@
 """The estimator: continual learning on data that arrive task by task."""
 
 from kenyon.estimator.errors import InputError, NothingLearnedError, SettingError
-from kenyon.estimator.exporting import Export
+from kenyon.estimator.export import Export
 from kenyon.estimator.learner import ContinualLearner, Readings
 
 __all__ = ["ContinualLearner", "Export", "InputError", "NothingLearnedError", "Readings", "SettingError"]

@@ -1,8 +1,26 @@
-"""All that a learner keeps when a task's data are gone, and what it says of new samples."""
+"""Tasks that arrive one by one: a trainer of one task more goes on where another has ended.
+
+A network does not grow in place. A wider one is made, whose new numbers are those it would have had from the
+beginning (every first weight is a function of the seed and of what it is for), and all that was learned is laid over
+them, name by name. So a fleet that meets its tasks one by one ends with the numbers of one that knew them all.
+
+Which task a sample belongs to, where nobody says so: every head answers, and the surest is believed.
+
+A head of C classes has the confidence c = (max p - 1/C) / (1 - 1/C): 0 where all classes are equally likely, 1 where
+one is certain, however many there are. Tasks weigh as their heads are confident,
+
+    P(task t) = c_t / sum over tasks of c,    P(class) = sum over tasks t that have it of P(task t) p_t(class),
+
+so that with one task the probabilities are those of its head. Heads were never shown samples of other tasks, and
+nothing makes them unsure there: expect far less than with the task named. Largest logits, energies, entropies and the
+agreement of the learners told tasks of digits apart no better.
+
+All that a learner keeps when a task's data are gone, and what it says of new samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,20 +28,90 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from kenyon.data.tasks import Split, Stream, Task
 from kenyon.errors import unknown
 from kenyon.estimator.errors import InputError, as_token_errors
-from kenyon.estimator.form import Form
-from kenyon.estimator.growing import Met
-from kenyon.estimator.inferring import across_tasks, task_weights
-from kenyon.estimator.labels import Labels
+from kenyon.estimator.inputs import Form, Labels
 from kenyon.estimator.settings import single_precision
 from kenyon.metrics import Array
-from kenyon.nets import Net
-from kenyon.streams.task import Split, Stream
-from kenyon.threads import cpu_threads
-from kenyon.train.device import Lanes, Runs, on_device
-from kenyon.train.evaluate import chunk_of
-from kenyon.train.fleet import Fleet
+from kenyon.models import Layout, Net
+from kenyon.training import Trainer
+from kenyon.training.batches import Fleet
+from kenyon.training.checkpoint import Position
+from kenyon.training.device import Lanes, Runs, on_device
+from kenyon.training.evaluation import chunk_of
+from kenyon.training.replay import kept_samples
+from kenyon.utils.threads import cpu_threads
+
+
+@dataclass(frozen=True, eq=False)
+class Met(Task):
+    """A task of which any part of the data may be gone."""
+
+    def __post_init__(self) -> None: ...
+
+
+def past(trainer: Trainer, task: int) -> Met:
+    """A task that is over: its test samples, and those training samples that the method keeps."""
+    stream = trainer.streams[0]
+    met, replay = stream.tasks[task], trainer.method.replay
+    none = torch.zeros(0, dtype=torch.long)
+    kept = none if replay is None else kept_samples(stream, task, replay.memory)
+    pool = met.train.pool
+    memory = Split(pool, met.train.index[kept], met.train.labels[kept])
+    return Met(met.name, met.classes, memory, Split(pool, none, none), met.test)
+
+
+def go_on(trainer: Trainer, learned: Mapping[str, Tensor], before: Layout, tasks: int) -> None:
+    """Lay the state of so many learned tasks, of a network with the layout `before`, into a trainer that is new, and
+    put it where the next task begins.
+    """
+    net = trainer.net
+    for name, tensor in trainer.tensors().items():
+        if name in learned:  # a regime that has changed may follow what none before did
+            carry(learned[name], before, tensor, net.layout)
+            if tensor.shape[1:] == (net.layout.size,):
+                net.statistics.hand_on(net.layout, tensor, net.head_of(tasks - 1))
+    phase = tasks * len(trainer.method.stages)
+    trainer.position = Position(phase=phase, diverged=list(trainer.position.diverged))
+
+
+def carry(old: Tensor, before: Layout, new: Tensor, after: Layout) -> None:
+    """Copy one tensor of a state into its place in a larger one, whose other numbers stay.
+
+    A tensor of a state is made of whole rows (..., P), of their protected parts (..., Pp), or knows nothing of rows.
+    """
+    if old.shape[-1] in (before.size, before.protected):
+        whole = old.shape[-1] == before.size
+        for name, segment in before.segments.items():
+            if whole or segment.stop <= before.protected:
+                _lay(before.view(old, name), after.view(new, name))
+    else:
+        _lay(old, new)
+
+
+def _lay(old: Tensor, new: Tensor) -> None:
+    """What grows, grows at the end of an axis: one task more, or more classes in the largest."""
+    new[tuple(slice(size) for size in old.shape)] = old
+
+
+def task_weights(heads: Sequence[Tensor]) -> Tensor:
+    """P(task), (N, T), from what the heads say, (N, C_t) each."""
+    chance = [1 / said.shape[1] for said in heads]
+    sure = [(said.amax(1) - least) / (1 - least) for said, least in zip(heads, chance, strict=True)]
+    confidence = torch.stack(sure, dim=1).clamp(min=1e-9)  # where no head is, all weigh the same
+    return confidence / confidence.sum(1, keepdim=True)
+
+
+def across_tasks(heads: Sequence[Tensor], labels: Sequence[Labels], classes: Labels) -> Tensor:
+    """P(class), (N, C) for all classes of all tasks."""
+    weights = task_weights(heads)
+    found = torch.zeros(len(weights), len(classes), dtype=weights.dtype)
+    for task, (said, mine) in enumerate(zip(heads, labels, strict=True)):
+        places = torch.from_numpy(np.searchsorted(classes, mine))
+        found.index_add_(1, places, weights[:, task : task + 1] * said)
+    return found
+
 
 ROUND = 32  # samples: small networks see multiples of it, so that what one says does not depend on the others
 

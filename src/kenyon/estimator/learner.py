@@ -21,24 +21,30 @@ from sklearn.metrics import accuracy_score
 from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler
 
-from kenyon.clock import since
+from kenyon.data.tasks import Heads, Split
 from kenyon.errors import ResultsError, shown
-from kenyon.estimator.arriving import arrived
 from kenyon.estimator.errors import InputError, InputTypeError, NothingLearnedError, SettingError
-from kenyon.estimator.exporting import Export, export_learner
-from kenyon.estimator.form import Form
+from kenyon.estimator.export import Export, export_learner
+from kenyon.estimator.inputs import Form, Labels, arrived, classes_of, counted, same_classes
 from kenyon.estimator.knowledge import Knowledge
-from kenyon.estimator.labels import Labels, classes_of, counted, same_classes
-from kenyon.estimator.lesson import Lesson, check_known, held_out, learn
-from kenyon.estimator.plan import Backbone, built, make_plan
-from kenyon.estimator.saving import as_damage, read_learner, save_learner
+from kenyon.estimator.learn_task import (
+    Backbone,
+    Lesson,
+    built,
+    check_known,
+    held_out,
+    learn,
+    make_plan,
+    summary,
+    telling,
+)
+from kenyon.estimator.persistence import as_damage, read_learner, save_learner
 from kenyon.estimator.settings import flag, one_of, takes_tokens, whole
-from kenyon.estimator.telling import summary, telling
-from kenyon.files import as_path
 from kenyon.metrics import Array
-from kenyon.nets import Diversity, Start
-from kenyon.streams.task import Heads, Split
-from kenyon.threads import cpu_threads
+from kenyon.models import Diversity, Start
+from kenyon.utils.clock import since
+from kenyon.utils.files import as_path
+from kenyon.utils.threads import cpu_threads
 
 ONLY = "unnamed"  # what a task is called that got no name
 

@@ -15,9 +15,9 @@ from torch import nn
 from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, find_method
-from kenyon.methods.defaults import DEFAULTS
-from kenyon.threads import Shared
-from kenyon.train import Training
+from kenyon.methods.registry import DEFAULTS
+from kenyon.training import Training
+from kenyon.utils.threads import Shared
 
 
 def build_method(name: str, strengths: Mapping[str, float | None], options: Mapping[str, Any] | None) -> Method:

@@ -12,11 +12,10 @@ from itertools import product
 from math import prod
 from typing import Any, Generic, TypeVar
 
+from kenyon.data import SearchProtocol
 from kenyon.errors import ConfigError
-from kenyon.experiments.config import Config, configure, settings
-from kenyon.experiments.configured import Configured
-from kenyon.experiments.labels import point_label, point_name, value_text
-from kenyon.streams import SearchProtocol
+from kenyon.experiments.results import point_label, point_name, value_text
+from kenyon.experiments.spec import Config, Configured, configure, settings
 
 LARGEST = 10_000  # runs of one call; a slip of the hand is more likely than the wish for more
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kenyon.checksums import WEIGHTS
+from kenyon.utils.formats import WEIGHTS
 
 
 def check_result(result: Any) -> None:

@@ -12,27 +12,24 @@ from typing import Any, TypeVar
 
 import torch
 
-from kenyon.data.archives import DATASETS, find
-from kenyon.data.folders import data_folders
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.data import FIRST_SEED, Source, withheld
+from kenyon.datasets.archives import DATASETS, data_folders, find
 from kenyon.errors import ConfigError, listed_names, shown, unknown
-from kenyon.experiments.benchmarks import find_benchmark
-from kenyon.experiments.config import Config, settings
-from kenyon.experiments.config_file import asked, read_config
-from kenyon.experiments.fleets import MOST, Room
 from kenyon.experiments.grid import AnyPoint, C, CellOf, Point, PointOf, check_size, expand, listed, reference_for
-from kenyon.experiments.kept import Kept
-from kenyon.experiments.logged import logging_to
-from kenyon.experiments.missing import Incomplete
-from kenyon.experiments.progress import Progress, Silent, check_progress
-from kenyon.experiments.results import Result
-from kenyon.experiments.states import check_states, find_states, remove_finished
+from kenyon.experiments.incomplete import Incomplete
+from kenyon.experiments.progress import Progress, Silent, check_progress, logging_to
+from kenyon.experiments.results import Kept, Result
+from kenyon.experiments.scheduler import MOST, Room
+from kenyon.experiments.spec import Config, settings
+from kenyon.experiments.spec_file import asked, read_config
 from kenyon.experiments.store import PointFolder, check_writable, method_folder
 from kenyon.experiments.training import Crew, CrewOf, train_crew
-from kenyon.files import as_path
-from kenyon.logs import check_log
-from kenyon.streams import FIRST_SEED, Source, withheld
-from kenyon.train import choose_device
-from kenyon.train.determinism import deterministic as deterministically
+from kenyon.experiments.unfinished import check_states, find_states, remove_finished
+from kenyon.integrations.loggers import check_log
+from kenyon.training import choose_device
+from kenyon.utils.determinism import deterministic as deterministically
+from kenyon.utils.files import as_path
 
 REFERENCE = "random-init"  # what forward transfer is measured against
 KEPT = ("last", "every")  # weights: those of the end, or also those after every task

@@ -13,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from kenyon.checksums import FileSum
 from kenyon.errors import ResultsError
-from kenyon.experiments.configured import Configured
 from kenyon.experiments.grid import AnyPoint, PointOf
-from kenyon.experiments.kept import Kept
-from kenyon.experiments.labels import value_text
-from kenyon.files import alone_in, make_folder, write_atomically
-from kenyon.train.regime import Training
+from kenyon.experiments.results import Kept, value_text
+from kenyon.experiments.spec import Configured
+from kenyon.training.regime import Training
+from kenyon.utils.files import alone_in, make_folder, write_atomically
+from kenyon.utils.formats import FileSum
 
 OWN = "own."  # begins the names of digests of a user's own code, among settings on one level
 

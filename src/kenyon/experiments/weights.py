@@ -16,13 +16,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from kenyon.checksums import ChangedError, FileSum
 from kenyon.errors import ResultsError
 from kenyon.experiments.grid import Cell
 from kenyon.experiments.store import comparable
 from kenyon.methods import Method
-from kenyon.nets import Net
-from kenyon.train import Trainer
+from kenyon.models import Net
+from kenyon.training import Trainer
+from kenyon.utils.formats import ChangedError, FileSum
 
 
 def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:

@@ -3,20 +3,7 @@
 A new method is a function of a few lines with @method.
 """
 
-from kenyon.methods import columns, independent, regularised, replayed, together
+from kenyon.methods import baselines, progress_compress, regularization  # noqa: F401 - they register
 from kenyon.methods.registry import LEARNERS, METHODS, Method, MethodSpec, find_method, load_method_file, method
 
-__all__ = [
-    "LEARNERS",
-    "METHODS",
-    "Method",
-    "MethodSpec",
-    "columns",
-    "find_method",
-    "independent",
-    "load_method_file",
-    "method",
-    "regularised",
-    "replayed",
-    "together",
-]
+__all__ = ["LEARNERS", "METHODS", "Method", "MethodSpec", "find_method", "load_method_file", "method"]

@@ -1,22 +1,66 @@
-"""Results as pictures."""
+"""Text that can be read on a colour.
+
+A figure onto the disk.
+
+Results as pictures.
+"""
 
 from __future__ import annotations
 
+import io
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.metrics import average_curve
-from kenyon.report.legible import text_on
-from kenyon.report.saving import save_figure
-from kenyon.words import counted
+from kenyon.utils.files import write_atomically
+from kenyon.utils.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BRIGHTNESS = (0.3, 0.6, 0.1)  # what red, green and blue add to it, about
+
+
+def text_on(colour: Any, pale: float = 0.5) -> str:
+    """Black on a colour that is brighter than `pale`, of 0 to 1, and white on others."""
+    from matplotlib.colors import to_rgb
+
+    return "black" if np.dot(to_rgb(colour), BRIGHTNESS) > pale else "white"
+
+
+def save_figure(
+    figure: Figure,
+    path: Path,
+    suffixes: Sequence[str] = (".svg",),
+    *,
+    kept: str = "The numbers themselves are saved.",
+) -> Path:
+    """As the path's suffix says (png, pdf, svg), and with these beside it; the figure is closed either way. Each is
+    there whole or not at all.
+
+    `kept`: what an error says is not lost with the picture.
+    """
+    from matplotlib import pyplot as plt
+
+    try:
+        for suffix in dict.fromkeys((path.suffix, *suffixes)):
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=suffix.removeprefix(".") or None, dpi=150)
+            write_atomically(path.with_suffix(suffix), drawn.getvalue())
+    except (ResultsError, ValueError) as error:  # ValueError: a suffix that is no format
+        reason = getattr(error.__cause__, "strerror", None) or error
+        raise ResultsError(f"Cannot write {path}: {reason}. {kept}") from error
+    finally:
+        plt.close(figure)
+    return path
+
 
 # One colour a family, told apart also in grey; what is ours stands out.
 COLOURS = {

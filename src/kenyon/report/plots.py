@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.report.figures import COLOURS, SPARE
-from kenyon.report.legible import text_on
-from kenyon.report.saving import save_figure
-from kenyon.views import View
+from kenyon.report.figures import COLOURS, SPARE, save_figure, text_on
+from kenyon.utils.views import View
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kenyon.experiments import Found, Score
-from kenyon.experiments.labels import value_text
+from kenyon.experiments.results import value_text
 from kenyon.metrics import Array
-from kenyon.report.figures import COLOURS, SPARE
-from kenyon.report.saving import save_figure
-from kenyon.words import counted
+from kenyon.report.figures import COLOURS, SPARE, save_figure
+from kenyon.utils.text import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

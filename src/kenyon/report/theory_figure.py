@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kenyon.report.saving import save_figure
+from kenyon.report.figures import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.config import (
+from kenyon.experiments.spec import (
     Architecture,
     architecture_settings,
     build_architecture,
@@ -21,13 +21,13 @@ from kenyon.experiments.config import (
     take,
 )
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
-from kenyon.nets import Net
-from kenyon.rl.arenas import find_arena
+from kenyon.methods.registry import LEARN
+from kenyon.models import Net
 from kenyon.rl.importance import check_importance
-from kenyon.rl.regime import Ppo
+from kenyon.rl.ppo import Ppo
 from kenyon.rl.results import GameResult
-from kenyon.stages import LEARN
-from kenyon.user_files import own_code
+from kenyon.rl.suites import find_arena
+from kenyon.utils.user_code import own_code
 
 
 @dataclass(frozen=True)

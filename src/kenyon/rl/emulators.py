@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kenyon.errors import ConfigError, optional_import
-from kenyon.machine import cores
+from kenyon.utils.files import cores
 
 SKIP = 4  # frames of an action
 LIMIT = 108_000  # frames of an episode: half an hour at 60 frames a second

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.importance import GradientImportance, Merge, accumulated
 from kenyon.methods import Method
-from kenyon.rl.regime import Anchors
+from kenyon.methods.importance import GradientImportance, Merge, accumulated
+from kenyon.rl.ppo import Anchors
 
 MEASURED = ("fisher_published", "mas")
 

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.kept import FleetOrigin, Kept, integrity_of
-from kenyon.experiments.mixed import File, labels
+from kenyon.experiments.compare import File, labels
 from kenyon.experiments.result_form import check_scores, out_of_place
-from kenyon.experiments.results import Result, checksummed_text
+from kenyon.experiments.results import FleetOrigin, Kept, Result, checksummed_text, integrity_of
 from kenyon.experiments.store import files_below
-from kenyon.formats import Formats
 from kenyon.metrics import Array, Summary, rounded
 from kenyon.rl.scores import Measured, measured, reference
+from kenyon.utils.formats import Formats
 
 FORMATS = Formats("result of games", 1)
 FINE_TUNING = "finetune"  # what scores are normalised by

@@ -14,24 +14,22 @@ import torch
 from safetensors.torch import save as to_bytes
 
 from kenyon.errors import listed_names
-from kenyon.experiments.fleets import MOST, Room
 from kenyon.experiments.grid import PointOf, check_size, combined
-from kenyon.experiments.harvest import origin_here
-from kenyon.experiments.keeping import Keeper
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.progress import Silent as SilentOfImages
 from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, train_points
-from kenyon.experiments.states import State, identity_of, state_path
+from kenyon.experiments.scheduler import MOST, Room
 from kenyon.experiments.store import PointFolder
-from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf
-from kenyon.files import as_path
-from kenyon.rl.arenas import find_arena
+from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf, origin_here
+from kenyon.experiments.unfinished import State, identity_of, state_path
 from kenyon.rl.config import GamesConfig, configure_games, settings
-from kenyon.rl.loop import Agents, Watcher
 from kenyon.rl.results import GameOrigin, GameResult, GameRun
-from kenyon.threads import cpu_threads
-from kenyon.train import Interrupted, choose_device
-from kenyon.train.state import StateError, load_state
+from kenyon.rl.suites import find_arena
+from kenyon.rl.trainer import Agents, Watcher
+from kenyon.training import Interrupted, choose_device
+from kenyon.training.checkpoint import Keeper, StateError, load_state
+from kenyon.utils.files import as_path
+from kenyon.utils.threads import cpu_threads
 
 GamePoint = PointOf[GamesConfig]
 GameCrew = CrewOf[GamesConfig]

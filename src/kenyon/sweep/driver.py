@@ -1,4 +1,6 @@
-"""The loop of a sweep: give fleets to a place that trains them until every fleet has come to an end.
+"""The fleets that nobody has begun, longest first, by what the cost of finished ones has taught so far.
+
+The loop of a sweep: give fleets to a place that trains them until every fleet has come to an end.
 
 Any number of sweeps may do this with one store. What another has claimed is left to it, and looked after: when its
 worker is gone, the fleet is trained here, from its last state.
@@ -8,24 +10,73 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 from kenyon.errors import KenyonError, ResultsError
 from kenyon.experiments.grid import AnyCell
-from kenyon.experiments.missing import commands_for
-from kenyon.experiments.store import PointFolder
-from kenyon.machine import MACHINE
-from kenyon.sweep.kinds import kind_of
+from kenyon.experiments.incomplete import commands_for
+from kenyon.experiments.store import PointFolder, files_below
+from kenyon.sweep.costs import Costs, Seen, Work, seen_in
+from kenyon.sweep.jobs import DIED, FAILED, KINDS, STOPPED, TAKEN, Fleet, Order, Outcome, kind_of
 from kenyon.sweep.leases import DRIVER, Leases
-from kenyon.sweep.orders import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
-from kenyon.sweep.planning import Sweep
-from kenyon.sweep.queue import Queue
-from kenyon.sweep.settling import name_of, pull_results, results_lease, settle
-from kenyon.sweep.space import MARKS, Folder
-from kenyon.train import Interrupted
+from kenyon.sweep.merge import name_of, pull_results, results_lease, settle
+from kenyon.sweep.plan import Sweep
+from kenyon.sweep.storage import MARKS, Folder, Space
+from kenyon.training import Interrupted
+from kenyon.utils.files import MACHINE
+
+ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is made anew
+
+
+class Queue:
+    def __init__(self, space: Space, fleets: Sequence[Fleet]) -> None:
+        self.space = space
+        self.works = {fleet.id: Work.of(fleet.cells[0].config, len(fleet.cells)) for fleet in fleets}
+        self.waiting = list(fleets)
+        self.first: list[Fleet] = []  # begun before, and to be gone on with
+        self.seen = seen_in_store(space)
+        self.known: set[str] = set()  # marks among them
+        self.sorted_with = 0
+        self._sort()
+
+    def __len__(self) -> int:
+        return len(self.first) + len(self.waiting)
+
+    def next(self) -> Fleet:
+        return (self.first or self.waiting).pop(0)
+
+    def put_first(self, fleet: Fleet) -> None:
+        self.first.append(fleet)
+
+    def learn(self, marks: Iterable[str]) -> None:
+        """From the marks that are there now."""
+        for id in set(marks) & self.works.keys() - self.known:
+            self.known.add(id)
+            mark = Outcome.load(self.space, id)
+            if mark is not None and mark.seconds > 0:
+                self.seen.append(Seen(self.works[id], mark.device, mark.seconds))
+        if len(self.seen) > ENOUGH * self.sorted_with:
+            self._sort()
+
+    def _sort(self) -> None:
+        self.sorted_with = len(self.seen)
+        costs = Costs([self.works[fleet.id] for fleet in self.waiting], self.seen).seconds
+        cost = {fleet.id: seconds for fleet, seconds in zip(self.waiting, costs, strict=True)}
+        self.waiting.sort(key=lambda fleet: -cost[fleet.id])
+
+
+def seen_in_store(space: Space) -> list[Seen]:
+    """What the results that are here tell; those that cannot be read, or whose methods are not known, nothing."""
+    seen: list[Seen] = []
+    for kind in KINDS:
+        for path in files_below(space.local, kind.results.FILE):
+            with suppress(KenyonError):
+                seen += seen_in(kind.results.load(path), kind.configured)
+    return seen
+
 
 LIVES = 3  # workers that may die with one fleet before it is left out
 

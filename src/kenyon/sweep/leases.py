@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 
-from kenyon.clock import Stopwatch
 from kenyon.errors import ResultsError
-from kenyon.machine import MACHINE, NAME, alive
-from kenyon.sweep.space import LEASES, MARKS, Space
+from kenyon.sweep.storage import LEASES, MARKS, Space
+from kenyon.utils.clock import Stopwatch
+from kenyon.utils.files import MACHINE, NAME, alive
 
 BEAT = 10.0  # seconds between renewals
 DRIVER = "sweep-"  # what those are called that a sweep holds as long as it runs

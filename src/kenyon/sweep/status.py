@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kenyon.errors import ResultsError
-from kenyon.sweep.costs import Costs, Seen
+from kenyon.sweep.costs import Costs, Seen, simulate
+from kenyon.sweep.jobs import Outcome
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.orders import Outcome
-from kenyon.sweep.record import Record
-from kenyon.sweep.schedule import simulate
-from kenyon.sweep.space import BEGUN, MARKS, Space
+from kenyon.sweep.plan import Record
+from kenyon.sweep.storage import BEGUN, MARKS, Space
 
 DRAWS = 32  # schedules that the time left is estimated from
 WAITING, AT_WORK, FINISHED, MISSING = "waiting", "at work", "finished", "missing"

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kenyon.checksums import check_json
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result
 from kenyon.experiments.store import config_digest
-from kenyon.report.page.entries import Group
-from kenyon.report.page.sections import Section
-from kenyon.views import View, ViewError, checked
+from kenyon.report.page.entries import Group, Section
+from kenyon.utils.formats import check_json
+from kenyon.utils.views import View, ViewError, checked
 
 OUTDATED = "Not shown, for the runs have changed since it was measured: {}. `kenyon analyse` measures what is new."
 
@@ -69,7 +68,7 @@ def _views(body: Any, path: Path) -> list[View]:
         return [checked(one) for one in (body if isinstance(body, list) else [body])]
     except ViewError as error:
         raise ResultsError(
-            f"{path} is not a view: {error}. kenyon.views describes the form. Mend it or move it away."
+            f"{path} is not a view: {error}. kenyon.utils.views describes the form. Mend it or move it away."
         ) from error
 
 

@@ -1,18 +1,31 @@
-"""What a report is made of: results with their labels and files, benchmark by benchmark."""
+"""What a report is made of: results with their labels and files, benchmark by benchmark.
+
+The sections of a benchmark's part of the page: a registry, name -> function from its results to what is shown.
+
+    from kenyon.report.page import Section, section
+
+    @section("spread")
+    def spread(group):
+        bars = [{"name": e.label, "value": e.result.aac.sem} for e in group.shown if e.result.aac]
+        return Section("Spread", [{"kind": "bars", "title": "Standard error", "x": "per cent", "data": bars}])
+
+Sections appear in the order in which they were registered. `kenyon.utils.views` says what a view is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kenyon.experiments.mixed import File, labels, reported
+from kenyon.experiments.compare import File, labels, reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
 from kenyon.metrics import Summary
 from kenyon.report.markdown import ORDER
 from kenyon.report.tables import REFERENCES, point_text
+from kenyon.utils.views import View
 
 OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
 
@@ -109,3 +122,34 @@ def _place(entry: Entry) -> tuple[int, str, bool, str]:
 def values_of(entry: Entry) -> str:
     """A point's name where its method is known; it may be broken between values."""
     return point_text(entry.result.method, entry.label).replace(",", ", ")
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    views: Sequence[View]
+    note: str = ""
+    small: bool = False  # views beside one another, many of a kind, with one choice of frame for all heat maps
+
+
+# None, or an empty list, where a section has nothing to say about these results.
+Maker = Callable[[Group], Section | list[Section] | None]
+SECTIONS: dict[str, Maker] = {}
+
+
+def section(name: str) -> Callable[[Maker], Maker]:
+    """Register a section under a name; a name that is there already is replaced, in its place."""
+
+    def add(maker: Maker) -> Maker:
+        SECTIONS[name] = maker
+        return maker
+
+    return add
+
+
+def sections_of(group: Group) -> list[Section]:
+    found: list[Section] = []
+    for maker in SECTIONS.values():
+        made = maker(group)
+        found += made if isinstance(made, list) else [made] if made is not None else []
+    return found

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kenyon.report.markdown import place
-from kenyon.report.page.figures import MISSING, Figures, scrolled, shown, table
-from kenyon.report.page.markup import Markup, breakable, joined, tag
+from kenyon.report.page.entries import Section
+from kenyon.report.page.html import MISSING, Figures, Markup, breakable, joined, scrolled, shown, table, tag
 from kenyon.report.page.origin import Origin, origin_part
-from kenyon.report.page.sections import Section
 from kenyon.report.page.summary import pm
 from kenyon.report.tables import duration, run_count
-from kenyon.rl.pictures import fig6
 from kenyon.rl.results import GameResult, measures, saved_scores, unmeasured
-from kenyon.rl.scores import Measured
-from kenyon.words import counted
+from kenyon.rl.scores import Measured, fig6
+from kenyon.utils.text import counted
 
 
 @dataclass(frozen=True)

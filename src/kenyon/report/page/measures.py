@@ -9,9 +9,8 @@ import numpy as np
 
 from kenyon.experiments.results import Result, Run
 from kenyon.metrics import Array, Summary, average_curve, expertise
-from kenyon.report.page.entries import OF_ALL, Entry, Group, values_of
-from kenyon.report.page.sections import Section, section
-from kenyon.views import View
+from kenyon.report.page.entries import OF_ALL, Entry, Group, Section, section, values_of
+from kenyon.utils.views import View
 
 T = TypeVar("T")
 EXACT = 15  # decimals of what is rounded for the reader by the page, that it may say what the tables say

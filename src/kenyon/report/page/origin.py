@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kenyon.experiments.kept import Kept
-from kenyon.experiments.labels import value_text
-from kenyon.experiments.results import Result, Run
+from kenyon.experiments.results import Kept, Result, Run, value_text
 from kenyon.experiments.store import flatten
 from kenyon.metrics import average_accuracy, backward_transfer, forward_transfer, learning_accuracy
-from kenyon.report.page.figures import MISSING, scrolled, shown, table
-from kenyon.report.page.markup import Markup, tag
+from kenyon.report.page.html import MISSING, Markup, scrolled, shown, table, tag
 from kenyon.report.tables import duration
 
 

@@ -10,12 +10,11 @@ from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary
 from kenyon.report.page.entries import Entry, Group, values_of
-from kenyon.report.page.figures import MISSING, scrolled, shown, table, with_error
-from kenyon.report.page.markup import Markup, breakable, joined, tag
+from kenyon.report.page.html import MISSING, Markup, breakable, joined, scrolled, shown, table, tag, with_error
 from kenyon.report.page.measures import bar
 from kenyon.report.tables import best_points, duration, of_fewer, run_count
-from kenyon.views import View
-from kenyon.words import counted
+from kenyon.utils.text import counted
+from kenyon.utils.views import View
 
 
 def pm(summary: Summary | None, digits: int = 2) -> str:

@@ -1,0 +1,1 @@
+"""Executors for a CPU."""

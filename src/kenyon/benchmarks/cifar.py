@@ -1,0 +1,206 @@
+"""The public CIFAR files, read and checked: nothing reaches a stream that is not what it should be.
+
+The three CIFAR streams of the field: random and superclass tasks, small images of everyday things.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from mmap import mmap
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kenyon.data.sources import Group, Source, register
+from kenyon.datasets.archives import CIFAR_10, CIFAR_100, Copy, data_folders, find
+from kenyon.datasets.pickles import load_plain_pickle
+from kenyon.errors import DataError
+
+PIXELS = 3 * 32 * 32
+Bytes = NDArray[np.uint8]
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Cifar:
+    """All images of one dataset. The training and test images come as the files' own arrays, in order."""
+
+    pixels: tuple[Bytes, ...]  # each (n, 3072), channel by channel
+    labels: Labels  # of all images
+    test: NDArray[np.bool_]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Cifar100(Cifar):
+    superclasses: tuple[str, ...]
+    superclass_of: tuple[int, ...]  # of each class
+
+
+def read_cifar_10(data: Path | None) -> Cifar:
+    copy = find(CIFAR_10, data_folders(data))
+    files = _files(copy)
+    names = files["batches.meta"].names("label_names", 10)
+    train = [files[member] for member in copy.dataset.members if member.startswith("data_batch")]
+    test = [files["test_batch"]]
+    return Cifar(*_images(train, test, "labels", names), names)
+
+
+def read_cifar_100(data: Path | None) -> Cifar100:
+    files = _files(find(CIFAR_100, data_folders(data)))
+    names = files["meta"].names("fine_label_names", 100)
+    superclasses = files["meta"].names("coarse_label_names", 20)
+    train, test = files["train"], files["test"]
+    pixels, labels, is_test = _images([train], [test], "fine_labels", names)
+    superclass_of = train.superclasses(len(names), len(superclasses))
+    if test.superclasses(len(names), len(superclasses)) != superclass_of:
+        test.fail("its 'coarse_labels' do not agree with those of the training images")
+    return Cifar100(pixels, labels, is_test, names, superclasses, superclass_of)
+
+
+def _files(copy: Copy) -> dict[str, _File]:
+    return {member: _File(copy, member, content) for member, content in copy.read()}
+
+
+def _images(
+    train: list[_File], test: list[_File], key: str, names: tuple[str, ...]
+) -> tuple[tuple[Bytes, ...], Labels, NDArray[np.bool_]]:
+    labels = [file.labels(key, len(names)) for file in train + test]
+    parts = (("training", train, labels[: len(train)], 2), ("test", test, labels[len(train) :], 1))
+    for part, files, theirs, least in parts:
+        counts = np.bincount(np.concatenate(theirs), minlength=len(names))
+        poor = int(counts.argmin())
+        if counts[poor] < least:
+            files[-1].fail(f"the class '{names[poor]}' has {counts[poor]} {part} images and needs at least {least}")
+    all_labels = np.concatenate(labels)
+    is_test = np.arange(len(all_labels)) >= sum(len(file.pixels) for file in train)
+    return tuple(file.pixels for file in train + test), all_labels, is_test
+
+
+class _File:
+    """One pickled dictionary of the archive, with every access checked."""
+
+    def __init__(self, copy: Copy, member: str, content: bytes | mmap) -> None:
+        self.where = copy.where(member)
+        self.remedy = copy.remedy(member)
+        table = load_plain_pickle(content, self.where, self.remedy)
+        if not isinstance(table, dict):
+            self.fail(f"it holds a {type(table).__name__}, where a dictionary was expected")
+        self.table = {_text(key): value for key, value in table.items()}
+
+    def fail(self, problem: str) -> NoReturn:
+        raise DataError(f"{self.where} is not the file it should be: {problem}. {self.remedy}")
+
+    def value(self, key: str) -> Any:
+        if key not in self.table:
+            self.fail(f"'{key}' is missing")
+        return self.table[key]
+
+    @property
+    def pixels(self) -> Bytes:
+        data = self.value("data")
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8:
+            self.fail("'data' is not an array of bytes (uint8)")
+        if data.ndim != 2 or data.shape[1] != PIXELS:
+            self.fail(f"'data' has the shape {data.shape}, where (images, {PIXELS}) was expected")
+        return data
+
+    def labels(self, key: str, count: int) -> Labels:
+        """One label for each image, from 0 to `count` - 1."""
+        labels = self.value(key)
+        if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+            self.fail(f"'{key}' is not a list of whole numbers")
+        if len(labels) != len(self.pixels):
+            self.fail(f"'{key}' has {len(labels)} labels for {len(self.pixels)} images")
+        if labels and not 0 <= min(labels) <= max(labels) < count:
+            self.fail(f"'{key}' runs from {min(labels)} to {max(labels)}, where 0 to {count - 1} was expected")
+        return np.array(labels, dtype=np.int64)
+
+    def names(self, key: str, count: int) -> tuple[str, ...]:
+        names = self.value(key)
+        if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+            self.fail(f"'{key}' is not a list of names")
+        texts = tuple(_text(name) for name in names)
+        if len(texts) != count or len(set(texts)) != count:
+            self.fail(f"'{key}' has {len(set(texts))} different names, where {count} were expected")
+        return texts
+
+    def superclasses(self, classes: int, count: int) -> tuple[int, ...]:
+        """The superclass of each class; all superclasses are equally large."""
+        fine, coarse = self.labels("fine_labels", classes), self.labels("coarse_labels", count)
+        superclass_of = np.zeros(classes, dtype=np.int64)
+        superclass_of[fine] = coarse
+        if not np.array_equal(superclass_of[fine], coarse):
+            self.fail("images of one class have different 'coarse_labels'")
+        sizes = np.bincount(superclass_of, minlength=count)
+        if (sizes != classes // count).any():
+            self.fail(f"'coarse_labels' do not put {classes // count} classes into each of {count} superclasses")
+        return tuple(superclass_of.tolist())
+
+
+def _text(name: object) -> str:
+    # Never fails: a damaged name only has to be shown.
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+
+
+SHAPE = (3, 32, 32)
+PER_TASK = 5
+# Of CIFAR-100; used for CIFAR-10 too, so that one stream has one scale. (The authors' code has its own for CIFAR-10.)
+MEAN = (0.5071, 0.4867, 0.4408)
+STD = (0.2675, 0.2565, 0.2761)
+
+
+@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
+def r_cifar_100(data: Path | None = None) -> Source:
+    """CIFAR-100, 20 tasks of 5 classes in alphabetical order: unrelated classes share a task."""
+    cifar = read_cifar_100(data)
+    return _source("r-cifar-100", [cifar], _consecutive(cifar.names))
+
+
+@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",), whole=True)
+def s_cifar_100(data: Path | None = None) -> Source:
+    """CIFAR-100, 20 tasks that are its superclasses (fish, flowers, ...) of 5 similar classes each."""
+    cifar = read_cifar_100(data)
+    members = [np.flatnonzero(np.equal(cifar.superclass_of, s)) for s in range(len(cifar.superclasses))]
+    groups = [Group(name, tuple(classes.tolist())) for name, classes in zip(cifar.superclasses, members, strict=True)]
+    return _source("s-cifar-100", [cifar], groups)
+
+
+@register(class_counts=(PER_TASK,) * 22, shape=SHAPE, needs=("cifar-10", "cifar-100"))
+def r_cifar_10_100(data: Path | None = None) -> Source:
+    """CIFAR-10 as 2 tasks of many images, always first, then the 20 tasks of r-cifar-100."""
+    large, small = read_cifar_10(data), read_cifar_100(data)
+    groups = _consecutive(large.names, fixed=True) + _consecutive(small.names, start=len(large.names))
+    return _source("r-cifar-10-100", [large, small], groups)
+
+
+def _consecutive(names: tuple[str, ...], *, start: int = 0, fixed: bool = False) -> list[Group]:
+    """Tasks of neighbouring labels; `start` is the position of the first name among the source's classes."""
+    return [
+        Group(
+            f"{names[first]} to {names[first + PER_TASK - 1]}",
+            tuple(range(start + first, start + first + PER_TASK)),
+            fixed,
+        )
+        for first in range(0, len(names), PER_TASK)
+    ]
+
+
+def _source(name: str, parts: list[Cifar], groups: list[Group]) -> Source:
+    """One pool of all parts' images; the classes of each part follow those of the part before it."""
+    starts = np.cumsum([0, *(len(part.names) for part in parts)])
+    pixels = np.concatenate([block for part in parts for block in part.pixels])  # the only copy
+    labels = np.concatenate([part.labels + start for part, start in zip(parts, starts, strict=False)])
+    return Source(
+        name=name,
+        images=torch.from_numpy(pixels).view(-1, *SHAPE),
+        labels=torch.from_numpy(labels),
+        test=torch.from_numpy(np.concatenate([part.test for part in parts])),
+        class_names=tuple(name for part in parts for name in part.names),
+        groups=tuple(groups),
+        mean=MEAN,
+        std=STD,
+    )

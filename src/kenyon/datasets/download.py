@@ -1,0 +1,183 @@
+"""Fetching an archive of a dataset: resumable, checked, and in place only when it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import BinaryIO
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from kenyon.datasets.archives import Archive
+from kenyon.errors import DataError
+from kenyon.utils.files import locked, make_folder, sync_folder
+from kenyon.version import __version__
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
+
+CHUNK = 2**18
+TIMEOUT = 30.0  # seconds without a single byte
+RESUMES = "What has arrived is kept: running the command again resumes the download."
+
+
+def download(archive: Archive, folder: Path, *, progress: Progress | None = None, url: str | None = None) -> Path:
+    """The path of the archive in `folder`, downloaded unless a whole one is there already.
+
+    `url` names another server for the same file. An interrupted download leaves a `.part` file that the
+    next call continues.
+    """
+    address = url or archive.url
+    if urlsplit(address).scheme not in ("http", "https"):
+        raise DataError(f"{address} is not an address that begins with http:// or https://.")
+    path = folder / archive.file
+    part = folder / f"{archive.file}.part"
+    try:
+        make_folder(folder)
+        if _is_whole(path, archive):
+            return path
+        _complete(part, path, archive, address, progress or (lambda done, total: None))
+        sync_folder(folder)
+    except OSError as problem:
+        raise DataError(
+            f"{archive.file} cannot be kept in {folder}: {problem.strerror or problem}. "
+            f"Make room or choose another folder with --data. {RESUMES}"
+        ) from None
+    return path
+
+
+def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Progress) -> None:
+    """Bring the part to its end and to its place; of the processes that want the same one does."""
+    with part.open("ab") as file:
+        if not locked(file):
+            raise DataError(
+                f"Another process is downloading {archive.file} into {part.parent}. Run the command again when it is "
+                "done."
+            )
+        try:
+            if not _is_whole(path, archive):  # another process may have been faster
+                _fill(file, part, archive, url, progress)
+                os.fsync(file.fileno())  # also what an earlier process has written
+        finally:
+            if _size(part) == 0:
+                with suppress(OSError):  # Windows removes no open file
+                    part.unlink()
+    if not _is_whole(path, archive):
+        part.replace(path)
+    part.unlink(missing_ok=True)
+
+
+def _fill(file: BinaryIO, part: Path, archive: Archive, url: str, progress: Progress) -> None:
+    """Make the open part what the archive should be; else an error."""
+    if _is_whole(part, archive):
+        return
+    # A full-length part that is not the file can only come from elsewhere: begin again.
+    if archive.size is not None and _size(part) >= archive.size:
+        file.truncate(0)
+    resumed = _size(part) > 0
+    told = _fetch(file, archive, url, progress)
+    file.flush()
+    if _is_whole(part, archive):
+        return
+    if not told:  # perhaps cut off; what is whole and wrong is asked for from its beginning the next time
+        raise _cut(url, _size(part), None, "what has arrived is not the whole file, or another one")
+    file.truncate(0)
+    if resumed:  # what was there before may be at fault: a power failure loses the middle of a file
+        _fill(file, part, archive, url, progress)
+        return
+    raise DataError(
+        f"What {url} sent is not {archive.file}: its checksum is wrong. The bad file was removed. Run the command "
+        "again; if that does not help, try another network."
+    )
+
+
+def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bool:
+    """Bring the open part to its full length; returns whether that was known, or told by the server. Only trouble
+    with the disk leaves as an OSError.
+    """
+    here = done = file.seek(0, os.SEEK_END)
+    with _answer(url, done) as answer:
+        if answer.status != 206:
+            done = 0  # the server sends everything, whatever was asked
+        length = answer.headers.get("Content-Length", "")
+        offered = done + int(length) if length.isdigit() else None
+        size = offered if archive.size is None else archive.size
+        if offered is not None and offered != size:
+            raise DataError(
+                f"{url} offers {offered:,} bytes where {archive.file} has {size:,}. "
+                f"It may be a sign-in page of your network. {RESUMES}"
+            )
+        progress(done, size or 0)
+        first = done == 0
+        while size is None or done < size:
+            try:
+                chunk = answer.read(CHUNK if size is None else min(CHUNK, size - done))
+            except (OSError, HTTPException) as problem:
+                raise _cut(url, done, size, str(problem)) from None
+            if not chunk and size is not None:
+                raise _cut(url, done, size, "the server closed the connection")
+            if first and not chunk.startswith(_begins_with(archive)):
+                raise DataError(
+                    f"What {url} sends does not begin like {archive.file}. It may be a sign-in page of your network. "
+                    f"{RESUMES}"
+                )
+            if not chunk:
+                return False  # the end, or a cut
+            if first and here:
+                file.truncate(0)
+            first = False
+            file.write(chunk)
+            done += len(chunk)
+            progress(done, size or 0)
+    return size is not None
+
+
+def _begins_with(archive: Archive) -> bytes:
+    return b"PK" if archive.file.endswith(".zip") else b"\x1f\x8b"
+
+
+def _answer(url: str, start: int) -> HTTPResponse:
+    """The server's answer for the bytes from `start` on, or for the whole file if it cannot give these."""
+    headers = {"User-Agent": f"kenyon/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        answer: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
+        if start and answer.status == 206 and not _begins_at(start, answer):
+            answer.close()
+            return _answer(url, 0)
+        return answer
+    except HTTPError as problem:
+        problem.close()
+        if problem.code == 416 and start:
+            return _answer(url, 0)
+        reason = f"the server answered {problem.code} {problem.reason}"
+    except (OSError, HTTPException, ValueError) as problem:
+        reason = str(getattr(problem, "reason", None) or problem)
+    raise DataError(
+        f"{url} cannot be downloaded: {reason}. {RESUMES} Where there is no network, put a copy of the file into one "
+        "of the folders that `kenyon data list` names."
+    )
+
+
+def _begins_at(start: int, answer: HTTPResponse) -> bool:
+    return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+
+
+def _cut(url: str, done: int, size: int | None, reason: str) -> DataError:
+    of = "" if size is None else f" of {size:,}"
+    return DataError(f"The download of {url} stopped after {done:,}{of} bytes: {reason}. {RESUMES}")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _is_whole(path: Path, archive: Archive) -> bool:
+    if not path.is_file() or archive.size not in (None, _size(path)):
+        return False
+    kind, _, digest = archive.checksum.partition(":")
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest() == digest

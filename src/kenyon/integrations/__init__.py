@@ -1,0 +1,1 @@
+"""Kenyon inside other programs: Lightning, Hugging Face, Avalanche; and loggers: TensorBoard, Weights & Biases."""

@@ -1,0 +1,144 @@
+"""Node-wise group sparsity: AGS-CL (Jung et al., NeurIPS 2020).
+
+A hidden node is important once it was active for a task. Its importance Omega is its mean activation, over tasks
+Omega <- eta Omega + mean activation. With the learning rate a and a node's group w (incoming weights and bias):
+
+    after an epoch   nodes that are not important   prox of a mu |w|                          towards exactly zero
+                     important nodes                prox of a lambda Omega |w - w_before|     exactly frozen
+    after a step     weights from nodes that are not important into important ones are set to zero
+    after a task     weights from nodes that are not important are set to zero, the head's too: no earlier task can
+                     hear them any more. A share rho of these nodes gets fresh groups, for tasks to come.
+
+Both proximal steps are one: go towards `home`, which is what the task before left of an important node's group, and
+zero for other nodes. All of this acts on weights directly, so the loss, and with it the validation loss, is the
+cross-entropy alone, and the best weights of a task are weights after a proximal step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+from kenyon.methods.importance import GradientImportance
+from kenyon.methods.mechanism import Hooks, Work
+from kenyon.methods.penalties.weights import Strength
+from kenyon.models.nodes import Nodes, spread
+from kenyon.random import Purpose, key, random_words
+
+COUNTING = 1e-3  # a share of a number of nodes this little above a whole number is that number: 0.3 is no float32
+
+
+@dataclass(frozen=True)
+class GroupSparsity:
+    """`eta`, how much of the importance remains from task to task, is 0.9 in all published runs."""
+
+    lambda_sp: Strength
+    mu: Strength
+    rho: Strength
+    eta: Strength = 0.9
+
+    def __post_init__(self) -> None:
+        for name, most in (("lambda_sp", torch.inf), ("mu", torch.inf), ("rho", 1.0), ("eta", 1.0)):
+            values = torch.as_tensor(getattr(self, name), dtype=torch.float32)
+            if not bool((torch.isfinite(values) & (values >= 0) & (values <= most)).all()):
+                fitting = "a finite number, 0 or larger" if most > 1 else "between 0 and 1"
+                raise ConfigError(f"{name} must be {fitting}, not {getattr(self, name)}.")
+
+    @property
+    def measures(self) -> tuple[GradientImportance, ...]:
+        return ()
+
+    def attach(self, work: Work) -> Hooks:
+        return _Sparsity(work, self)
+
+
+def shrunk(groups: Tensor, home: Tensor, distance: Tensor) -> Tensor:
+    """The proximal operator argmin_w |w - group|^2 / 2 + distance * |w - home|: every group (..., n, G) goes by
+    `distance` (..., n) towards its home, and stays there once it arrives.
+    """
+    away = (groups - home).square().sum(-1).sqrt()
+    left = torch.where(away > distance, 1 - distance / away, 0.0)
+    return torch.lerp(home, groups, left.unsqueeze(-1))  # exact at both ends
+
+
+class _Sparsity(Hooks):
+    def __init__(self, work: Work, settings: GroupSparsity) -> None:
+        if work.net.shared:
+            raise ConfigError(
+                "AGS-CL cuts a task's head off from nodes that the task does not need, and these tasks share a head. "
+                "Choose another method."
+            )
+        self.work, self.nodes = work, Nodes(work.net)
+        R, theta = len(work.theta), work.theta
+        self.importance = theta.new_zeros(R, self.nodes.count)  # (R, N) Omega
+        self.home = theta.new_zeros(R, work.net.layout.protected)  # (R, Pp)
+        self.free = torch.ones_like(theta, dtype=torch.bool)  # (R, P) False: held at zero
+
+        def per_run(strength: Strength) -> Tensor:
+            return torch.as_tensor(strength).to(theta).expand(R).view(R, 1, 1)
+
+        self.lambda_sp, self.mu = per_run(settings.lambda_sp), per_run(settings.mu)
+        self.rho, self.eta = per_run(settings.rho), per_run(settings.eta)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"node_importance": self.importance, "home": self.home, "free": self.free}
+
+    def after_update(self) -> None:
+        self.work.theta.mul_(self.free)
+
+    def after_epoch(self) -> None:
+        rate = self.work.rate.view(-1, 1, 1)
+        for layer, omega in zip(self.nodes.layers, self.nodes.per_layer(self.importance), strict=True):
+            groups, home = (self.nodes.groups(rows, layer) for rows in (self.work.theta, self.home))
+            pull = torch.where(omega > 0, self.lambda_sp * omega, self.mu)  # (R, K, n)
+            self.nodes.put(self.work.theta, layer, shrunk(groups, home, rate * pull))
+
+    def finish_task(self) -> None:
+        work, nodes = self.work, self.nodes
+        self.importance.mul_(self.eta.squeeze(2)).add_(work.activations(nodes))
+        # The head sees the sum of the learners, so that a feature is of use to all of them or to none.
+        features = nodes.per_layer(self.importance)[-1]
+        features.copy_(features.mean(1, keepdim=True).expand_as(features))
+        important = nodes.per_layer(self.importance > 0)
+        renewed, fresh = nodes.per_layer(self._renewed(important)), self._fresh()
+        before: Tensor | None = None  # which nodes of the layer before are important
+        for layer, now, new in zip(nodes.layers, important, renewed, strict=True):
+            heard = nodes.heard(layer, before)
+            groups = nodes.groups(work.theta, layer) * heard
+            groups = torch.where(new.unsqueeze(3), nodes.groups(fresh, layer), groups)
+            nodes.put(work.theta, layer, groups)
+            nodes.put(self.home, layer, groups * now.unsqueeze(3))
+            nodes.put(self.free, layer, heard | ~now.unsqueeze(3))
+            before = now
+        assert before is not None
+        seen = before[:, 0].repeat_interleave(work.net.features // before.shape[2], dim=1).unsqueeze(1)  # (R, 1, F)
+        for rows in (work.theta, self.free):
+            work.net.layout.view(rows, "head.weight")[:, work.task].mul_(seen)
+
+    def _renewed(self, important: list[Tensor]) -> Tensor:
+        """Which nodes get fresh groups, (R, N): of every layer's and learner's nodes that are not important a random
+        share rho, rounded up.
+        """
+        device = self.importance.device
+        keys = torch.tensor([key(seed, Purpose.NODES, self.work.task) for seed in self.work.seeds], device=device)
+        words = random_words(keys, torch.zeros(1, dtype=torch.long, device=device), self.nodes.count).long()
+        chosen = []
+        for now, lots in zip(important, self.nodes.per_layer(words), strict=True):
+            idle = (~now).sum(2, keepdim=True)
+            count = torch.ceil(idle * self.rho - COUNTING)
+            order = lots.masked_fill(now, torch.iinfo(torch.int32).max + 1).argsort(dim=2, stable=True)
+            place = order.argsort(dim=2)
+            chosen.append((place < count) & ~now)
+        return spread(chosen)
+
+    def _fresh(self) -> Tensor:
+        """First weights of the backbone, drawn anew for this task: (R, P)."""
+        net, rows = self.work.net, torch.zeros(self.work.theta.shape)
+        for row, seed in zip(rows, self.work.seeds, strict=True):
+            for k in range(net.learners):
+                for name, value in net.fresh_learner(key(seed, Purpose.NODES, self.work.task, k)).items():
+                    net.layout.view(row, name)[k] = value
+        return rows.to(self.work.theta)

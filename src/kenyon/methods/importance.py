@@ -1,0 +1,128 @@
+"""How much each weight matters for the tasks before, in named definitions and scales.
+
+Gradient importances are measured once, on the training data of the finished task:
+
+    name              batch  gradient of                      per batch       scale   dropout
+    fisher_published     20  mean cross-entropy of the batch  square          20/N    on
+    fisher_large         20  the same, CPR and AF-1           square          64^2/N  on
+    fisher_core50        32  mean cross-entropy of the batch  square          32/N    off
+    fisher_exact          1  cross-entropy of the sample      square          1/N     off
+    mas                  20  sum of the logits' L2 norms      absolute value  1/N     on
+    mas_large            20  sum of the logits' L2 norms      absolute value  64/N    on
+    mas_core50           32  sum of the logits' L2 norms      square          32/N    off
+
+The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
+scale is about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large`
+ones, where sums are divided by the number of training batches of 64 and each square counts 64 times. Importances
+that are measured along the way instead, from every step, are in `path_importance`.
+
+Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
+tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
+(online EWC). "last" keeps what was measured last alone, for importances that look back on the tasks before by
+themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from kenyon.backends.triton.losses import weighted_cross_entropy
+from kenyon.errors import ConfigError
+from kenyon.models.heads import NO_CLASS
+
+Accumulate = Literal["average", "sum", "last"]
+Merge = Accumulate | float
+# (logits (..., B, C), labels (..., B), valid (..., B) 1 or 0) -> (...): one run, or all with a leading run axis
+Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    """Of the samples that count: what the Fisher information is the squared gradient of."""
+    return weighted_cross_entropy(logits, labels, valid) / valid.sum(-1).clamp(min=1)
+
+
+def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
+    """The L2 norms of the logits, summed over the samples that count: what MAS differentiates."""
+    present = logits.masked_fill(logits == NO_CLASS, 0.0)  # classes that a smaller task does not have
+    return (torch.linalg.vector_norm(present, dim=-1) * valid).sum(-1)
+
+
+@dataclass(frozen=True)
+class GradientImportance:
+    """sum over batches b of `numerator` * reduce(gradient of objective on b) / N."""
+
+    name: str
+    objective: Objective
+    batch: int
+    square: bool  # the squared gradient; else its absolute value
+    numerator: float
+    dropout: bool
+    accumulate: Merge
+    penalised: bool = False  # the gradient is that of the objective with the penalties, but for AF-S
+
+    def __post_init__(self) -> None:
+        check_merge(self.accumulate)
+
+    def reduce(self, gradient: Tensor) -> Tensor:
+        return (gradient.square() if self.square else gradient.abs()) * self.numerator
+
+
+def fisher_published(accumulate: Merge = "average") -> GradientImportance:
+    """Batches of 20, dropout on, 20 g_b^2 summed over batches, divided by N: the scale of the published lambdas."""
+    return GradientImportance("fisher_published", mean_cross_entropy, 20, True, 20.0, True, accumulate)
+
+
+def fisher_large(accumulate: Merge = "average") -> GradientImportance:
+    """As published for large images: the gradient of the whole loss without AF-S, and 64 g_b^2 over the number of
+    64-batches.
+    """
+    return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
+
+
+def fisher_core50(accumulate: Merge = "average") -> GradientImportance:
+    """As published for CORe50: batches of 32, dropout off."""
+    return GradientImportance("fisher_core50", mean_cross_entropy, 32, True, 32.0, False, accumulate)
+
+
+def fisher_exact(accumulate: Merge = "sum") -> GradientImportance:
+    """The paper's equation: the squared gradient of every sample, dropout off, summed over tasks."""
+    return GradientImportance("fisher_exact", mean_cross_entropy, 1, True, 1.0, False, accumulate)
+
+
+def mas_large(accumulate: Accumulate = "sum") -> GradientImportance:
+    """MAS in the scale published for large images, 64 times `mas`."""
+    return GradientImportance("mas_large", summed_output_norm, 20, False, 64.0, True, accumulate)
+
+
+def mas_core50(accumulate: Accumulate = "average") -> GradientImportance:
+    """MAS as published for CORe50, which squares: batches of 32, dropout off, averaged over tasks."""
+    return GradientImportance("mas_core50", summed_output_norm, 32, True, 32.0, False, accumulate)
+
+
+def mas(accumulate: Accumulate = "sum") -> GradientImportance:
+    """Memory-aware synapses as published: batches of 20, dropout on, |gradient of the summed output norms| / N."""
+    return GradientImportance("mas", summed_output_norm, 20, False, 1.0, True, accumulate)
+
+
+def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
+    """Merge the importance of a finished task into that of the tasks before it."""
+    check_merge(how)
+    if isinstance(how, float):
+        return how * old + new
+    if how == "sum":
+        return old + new
+    return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
+
+
+def check_merge(how: Merge) -> None:
+    """Refuse a way of merging importances over tasks that there is not."""
+    if isinstance(how, float):
+        if not 0 <= how <= 1:
+            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")
+    elif how not in get_args(Accumulate):
+        raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")

@@ -1,0 +1,146 @@
+"""Importances that are measured along the way: from the gradient and the change of weights of every step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from kenyon.errors import ConfigError
+from kenyon.methods.importance import Accumulate, GradientImportance, Merge, check_merge
+from kenyon.methods.mechanism import Moving, Tracking
+
+
+@dataclass(frozen=True)
+class PathImportance:
+    """Synaptic intelligence: path integral / (total change^2 + damping), summed over tasks."""
+
+    name: str = "si"
+    damping: float = 0.01
+    accumulate: Merge = "sum"
+
+    def __post_init__(self) -> None:
+        check_merge(self.accumulate)
+
+    def track(self, work: Moving) -> Tracking:
+        return _Path(work, self)
+
+    def weigh(self, path: Tensor, change: Tensor) -> Tensor:
+        """The importance of weights, from their path integral and their change over the whole task."""
+        return path / (change.square() + self.damping)
+
+
+class _Steps(Tracking):
+    """What the weights were before the step at hand, and how the step changed them."""
+
+    def __init__(self, work: Moving) -> None:
+        self.work = work
+        self.before = torch.zeros_like(work.anchor)  # (R, Pp)
+
+    def before_update(self) -> None:
+        self.before.copy_(self._protected(self.work.theta))
+
+    @property
+    def change(self) -> Tensor:
+        return self._protected(self.work.theta) - self.before
+
+    @property
+    def gradient(self) -> Tensor:
+        return self._protected(self.work.gradient)
+
+    def _protected(self, rows: Tensor) -> Tensor:
+        return rows[:, : self.before.shape[1]]
+
+
+class _Path(_Steps):
+    def __init__(self, work: Moving, how: PathImportance) -> None:
+        super().__init__(work)
+        self.how = how
+        self.path = torch.zeros_like(work.anchor)  # (R, Pp)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"path": self.path}
+
+    def begin_task(self) -> None:
+        self.path.zero_()
+
+    def after_update(self) -> None:
+        self.path.addcmul_(self.gradient, self.change, value=-1)
+
+    def estimate(self) -> Tensor:
+        return self.how.weigh(self.path, self._protected(self.work.theta) - self.work.anchor)
+
+
+@dataclass(frozen=True)
+class WalkImportance:
+    """Riemannian walk (RWalk): a Fisher information that is averaged over steps, and a score of the path.
+
+    Every step with gradient g (of the whole loss) and change d of the weights moves
+        F <- alpha g^2 + (1 - alpha) F    and    s <- s - g d / (F d^2 / 2 + damping):
+    how much the loss fell for the distance walked, where the Fisher information measures distances. Both go on from
+    task to task; the score is halved when a task ends.
+
+    published: importance F + s, as the baselines of this line of work have it, with alpha = 0.9. They count
+               the return to the best weights at a task's end as part of the next step; here a step is a step.
+    paper:     each scaled to [0, 1] over all weights, and scores below 0 count as 0 (Chaudhry et al. 2018).
+    """
+
+    name: str = "rwalk"
+    form: Literal["published", "paper"] = "published"
+    alpha: float = 0.9
+    damping: float = 0.01
+    accumulate: Accumulate = "last"
+
+    def __post_init__(self) -> None:
+        if self.form not in ("published", "paper"):
+            raise ConfigError(f"form must be published or paper, not '{self.form}'.")
+
+    def track(self, work: Moving) -> Tracking:
+        return _Walk(work, self)
+
+
+class _Walk(_Steps):
+    def __init__(self, work: Moving, how: WalkImportance) -> None:
+        super().__init__(work)
+        self.how = how
+        self.fisher, self.score = (torch.zeros_like(work.anchor) for _ in range(2))  # (R, Pp)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"walk_fisher": self.fisher, "walk_score": self.score}
+
+    def begin_task(self) -> None:
+        self.score.mul_(0.5)
+
+    def after_update(self) -> None:
+        gradient, change = self.gradient, self.change
+        # A run without a batch has no gradient of its own: its Fisher information stays, and so do its weights.
+        self.fisher.lerp_(gradient.square(), (self.how.alpha * self.work.present).unsqueeze(1))
+        distance = (self.fisher * change.square()).mul_(0.5).add_(self.how.damping)
+        self.score.sub_(gradient.mul(change).div_(distance))
+
+    def estimate(self) -> Tensor:
+        if self.how.form == "published":
+            return self.fisher + 0.5 * self.score
+        return _scaled(self.fisher) + _scaled(self.score.clamp(min=0))
+
+
+def _scaled(rows: Tensor) -> Tensor:
+    """Rows (R, Pp), each by its largest number; a row of zeros stays."""
+    most = rows.amax(1, keepdim=True)
+    return rows / torch.where(most > 0, most, torch.ones_like(most))
+
+
+def si() -> PathImportance:
+    """Synaptic intelligence with the published damping."""
+    return PathImportance()
+
+
+def rwalk(form: Literal["published", "paper"] = "published") -> WalkImportance:
+    """Riemannian walk, in the form that the baselines have or in that of its paper."""
+    return WalkImportance(form=form)
+
+
+TrackedImportance = PathImportance | WalkImportance
+Importance = GradientImportance | TrackedImportance

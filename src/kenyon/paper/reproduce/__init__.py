@@ -1,0 +1,103 @@
+"""Figures and tables of results in the paper, by name: trained where runs are missing, drawn, and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kenyon.benchmarks.registry import find_benchmark
+from kenyon.errors import ConfigError, KenyonError, ResultsError
+from kenyon.experiments.progress import Progress
+from kenyon.paper.reproduce import forgetting, learners, mechanisms, performance  # noqa: F401  (they register)
+from kenyon.paper.reproduce.figure import REPRODUCTIONS, Reproduction, find_reproduction
+from kenyon.paper.reproduce.page import Written, write
+from kenyon.paper.reproduce.runs import SCALES, Place, Scale, Wanted, find_scale, gather
+from kenyon.rl.results import GameResult
+from kenyon.rl.runner import GamesPlan, execute_games
+from kenyon.training import choose_device
+from kenyon.utils.files import as_path
+
+# As the paper has them.
+_ORDER = sorted(
+    REPRODUCTIONS, key=lambda name: (("fig", "tab", "s").index(name[:3] if name[0] != "s" else "s"), name)
+)
+for _name in _ORDER:
+    REPRODUCTIONS[_name] = REPRODUCTIONS.pop(_name)
+
+__all__ = ["REPRODUCTIONS", "SCALES", "Reproduction", "Scale", "Unmade", "Written", "find_reproduction", "reproduce"]
+
+
+def reproduce(
+    names: str | Sequence[str] = "all",
+    *,
+    scale: str = "smoke",
+    benchmarks: Sequence[str] | None = None,
+    seeds: int | None = None,
+    out: Path | str = "results",
+    data: Path | str | None = None,
+    device: str = "auto",
+    train: bool = True,
+    progress: Progress | None = None,
+    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None,
+    told: Callable[[str], None] = lambda text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> list[Written]:
+    """Make figures and tables of the paper, by name or all of them, at a scale.
+
+    `benchmarks`: only these of the ones that a figure has; `seeds`: at most so many runs of each variant. Runs that
+    the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says
+    how to make them. `play` carries out games. Of several figures those that can be made are made, and the error
+    tells of the others.
+    """
+    asked = [names] if isinstance(names, str) else list(names)
+    asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
+    if not asked:
+        raise ConfigError(f"No figure is named. There are {', '.join(REPRODUCTIONS)}, or all.")
+    chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
+    folder = None if data is None else as_path("data", data)
+    if seeds is not None and seeds < 1:
+        raise ConfigError(f"seeds must be at least 1, not {seeds}.")
+    place = Place(
+        as_path("out", out),
+        find_scale(scale).at_most(seeds),
+        choose_device(device),
+        folder,
+        train,
+        play or execute_games,
+    )
+    wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
+    written: list[Written] = []
+    problems: dict[str, KenyonError] = {}
+    for one in chosen:
+        told(one.name)
+        try:
+            found = gather(place, wanted[one.name], progress, stop)
+            written.append(write(one, one.made(found, place), found, place))
+        except KenyonError as error:
+            if len(chosen) == 1:
+                raise
+            problems[one.name] = error
+    if problems:
+        raise Unmade(problems, written)
+    return written
+
+
+class Unmade(ResultsError):
+    """Some figures could not be made; all others are written."""
+
+    def __init__(self, problems: Mapping[str, KenyonError], written: list[Written]) -> None:
+        self.written = written
+        super().__init__("\n".join(f"{name}: {problem}" for name, problem in problems.items()))
+
+
+def _only(one: Reproduction, scale: Scale, benchmarks: Sequence[str] | None) -> list[Wanted]:
+    wanted = list(one.wanted(scale))
+    if benchmarks is None or not wanted:
+        return wanted
+    for name in benchmarks:
+        find_benchmark(name)
+    kept = [part for part in wanted if part.benchmark in benchmarks]
+    if not kept:
+        there = ", ".join(part.benchmark for part in wanted)
+        raise ConfigError(f"{one.name} at scale {scale.name} is made of {there}, not of {', '.join(benchmarks)}.")
+    return kept

@@ -1,0 +1,256 @@
+"""How far weights are from where they are wanted.
+
+The path integral of synaptic intelligence, followed through the steps of a user's optimisers.
+
+Stability protection as a plain loss: EWC, MAS and SI for a training loop of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch import Tensor, nn
+
+from kenyon.errors import ConfigError, unknown
+from kenyon.methods.importance import GradientImportance, Merge, accumulated, fisher_exact, fisher_published, mas
+from kenyon.methods.path_importance import PathImportance, si
+from kenyon.methods.penalties.strength import check_strength
+from kenyon.methods.penalties.weights import square_distance
+from kenyon.regularizers.measuring import Predict, check_batch, check_finite, inputs_and_labels, measured
+from kenyon.regularizers.parameters import Chosen, Excluded, bare_optimizer, like, precise
+
+
+def distance(parameters: dict[str, nn.Parameter], target: dict[str, Tensor], importance: dict[str, Tensor]) -> Tensor:
+    """sum_m importance_m (theta_m - target_m)^2 over all parameters."""
+    found = [_SquareDistance.apply(p, target[name], importance[name]) for name, p in parameters.items()]  # type: ignore
+    return torch.stack(found).sum()
+
+
+class _SquareDistance(torch.autograd.Function):
+    """With its gradient in closed form: half of what going back through every operation takes."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Tensor, target: Tensor, importance: Tensor) -> Tensor:
+        ctx.save_for_backward(theta, target, importance)
+        return square_distance(*(tensor.unsqueeze(0) for tensor in (theta, target, importance))).squeeze(0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        theta, target, importance = ctx.saved_tensors
+        return ((theta - target) * importance * (2 * gradient)).to(theta.dtype), None, None
+
+
+class Path:
+    """Sums -gradient * change of every parameter over the steps of a task."""
+
+    def __init__(self, definition: PathImportance, chosen: Chosen) -> None:
+        self.definition, self.chosen = definition, chosen
+        self.followed: WeakSet[torch.optim.Optimizer] = WeakSet()
+        self.begin_task(chosen.named())
+
+    def begin_task(self, parameters: dict[str, nn.Parameter]) -> None:
+        self.steps = 0  # followed since the task began
+        self.start = {name: p.detach().to(precise(p), copy=True) for name, p in parameters.items()}
+        self.path = {name: torch.zeros_like(start) for name, start in self.start.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles follow nothing: an optimiser's hooks are no part of those."""
+        return {name: value for name, value in self.__dict__.items() if name != "followed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, followed=WeakSet())
+
+    def follow(self, optimiser: torch.optim.Optimizer) -> None:
+        """From its next step on; asked twice, once."""
+        if optimiser in self.followed:
+            return
+        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        if not any(id(p) in mine for p in self.chosen.named().values()):
+            if any(id(p) in mine for p in self.chosen.model.parameters()):
+                return  # it moves excluded parts alone
+            raise ConfigError(
+                f"This {type(optimiser).__name__} moves none of the parameters that are protected: it was made for "
+                "another model, or before this one was copied. Make one of this model's parameters and track that."
+            )
+        self.followed.add(optimiser)
+        before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
+
+        def before_step(*_: Any) -> None:
+            # Without a look at the gradients: a step with a closure computes them only now.
+            mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+            before.clear()
+            before.update({n: p.detach().clone() for n, p in self.chosen.named().items() if id(p) in mine})
+
+        @torch.no_grad()
+        def after_step(*_: Any) -> None:
+            parameters = self.chosen.named()
+            self.path = like(self.path, parameters)
+            # A GradScaler leaves this with optimisers that skip a step by themselves, where gradients are infinite.
+            skipped: Tensor | None = getattr(optimiser, "found_inf", None)
+            for name, weights in before.items():
+                gradient = parameters[name].grad
+                if gradient is None:
+                    continue
+                if skipped is not None:
+                    gradient = gradient.masked_fill(skipped > 0, 0.0)
+                into = self.path[name]
+                into.addcmul_(gradient.to(into.dtype), (parameters[name] - weights).to(into.dtype), value=-1)
+            self.steps += 1
+
+        optimiser.register_step_pre_hook(before_step)
+        optimiser.register_step_post_hook(after_step)
+
+    def estimate(self, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+        """The importance of every parameter for the task, when its last weights are known."""
+        if not self.steps:
+            raise ConfigError(
+                f"{self.definition.name} is measured along the way, and no step was followed since the last task. "
+                "Call track(optimiser) before training, for every optimiser that is made."
+            )
+        self.path, self.start = like(self.path, parameters), like(self.start, parameters)
+        return {
+            name: self.definition.weigh(self.path[name], p.detach() - self.start[name])
+            for name, p in parameters.items()
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"steps": self.steps, "start": dict(self.start), "path": dict(self.path)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        start, path = (self.chosen.restored(state[kind], f"the saved {kind}") for kind in ("start", "path"))
+        self.steps, self.start, self.path = state["steps"], start, path
+
+
+NAMED: dict[str, Callable[[], GradientImportance | PathImportance]] = {
+    "ewc": fisher_published,
+    "ewc-exact": fisher_exact,
+    "mas": mas,
+    "si": si,
+}
+
+
+class Protection:
+    """factor * strength * sum_m importance_m (theta_m - anchor_m)^2, as `methods.penalties.StabilityProtection`.
+
+        protection = Protection(model, "ewc", strength=1e4, exclude="head")
+        loss = cross_entropy(model(x), y) + protection()      # 0 until the first task is consolidated
+        protection.consolidate(loader)                        # when a task has been learned
+
+    importance: ewc (the published Fisher of batches of 20, a running average over tasks), ewc-exact (of single
+    samples, summed), mas, si, or a value of `kenyon.methods.importance`. factor is 1/2, and 1 for si.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        importance: str | GradientImportance | PathImportance = "ewc",
+        *,
+        strength: float,
+        exclude: Excluded = (),
+        accumulate: Merge | None = None,
+    ) -> None:
+        """`exclude`: what is not protected, usually the heads. `accumulate`: over tasks, average, sum, last or a
+        number from 0 to 1 by which what was before decays; otherwise as the importance is published.
+        """
+        check_strength("strength", strength)
+        self.definition = find_definition(importance, accumulate)
+        self.chosen = Chosen(model, exclude)
+        self.strength = strength
+        self.factor = 1.0 if isinstance(self.definition, PathImportance) else 0.5
+        self.tasks = 0  # that were consolidated
+        self.importance: dict[str, Tensor] = {}  # by the parameter's name; none before the first consolidation
+        self.anchor: dict[str, Tensor] = {}
+        self.path: Path | None = None
+        if isinstance(self.definition, PathImportance):
+            self.path = Path(self.definition, self.chosen)
+
+    def __call__(self) -> Tensor:
+        """The penalty on the weights as they are: a number to add to the loss; 0 before the first consolidation."""
+        parameters = self.chosen.named()
+        if not self.importance:
+            return torch.zeros((), device=next(iter(parameters.values())).device)
+        self.importance, self.anchor = like(self.importance, parameters), like(self.anchor, parameters)
+        return self.strength * self.factor * distance(parameters, self.anchor, self.importance)
+
+    def track(self, *optimisers: torch.optim.Optimizer) -> None:
+        """Follow every step of these optimisers. For si, which is measured along the way; others need it not."""
+        if self.path is None:
+            return
+        for optimiser in map(bare_optimizer, optimisers):
+            if not isinstance(optimiser, torch.optim.Optimizer):
+                raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimiser).__name__}.")
+            self.path.follow(optimiser)
+
+    def consolidate(self, loader: Iterable[Any] | None = None, predict: Predict = inputs_and_labels) -> None:
+        """A task has been learned: weigh the weights on its training data, and hold them where they are.
+
+        `predict` gives logits and labels of a batch, where the loader's batches are not (inputs, labels) or the model
+        needs more than the inputs. si needs no loader.
+        """
+        parameters = self.chosen.named()
+        if self.path is not None:
+            found = self.path.estimate(parameters)
+            check_finite(found)
+        elif loader is None:
+            raise ConfigError(f"{self.definition.name} is measured on the task's training data: consolidate(loader).")
+        else:
+            assert isinstance(self.definition, GradientImportance)
+            found = measured(self.definition, self.chosen.model, parameters, loader, predict)
+        before = like(self.importance, parameters)
+        self.importance = {
+            name: accumulated(before.get(name, torch.zeros_like(new)), new, self.tasks, self.definition.accumulate)
+            for name, new in found.items()
+        }
+        self.anchor = {name: p.detach().to(precise(p), copy=True) for name, p in parameters.items()}
+        self.tasks += 1
+        if self.path is not None:
+            self.path.begin_task(parameters)
+
+    def check(self, batch: Any, predict: Predict = inputs_and_labels) -> None:
+        """Refuse a batch that `consolidate` could not measure importance on: to be called before training."""
+        if isinstance(self.definition, GradientImportance):
+            check_batch(self.definition, self.chosen.model, batch, predict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything but the settings, for the checkpoint of the loop around it."""
+        tensors = {"importance": dict(self.importance), "anchor": dict(self.anchor)}
+        path = {} if self.path is None else {"path": self.path.state_dict()}
+        return {"definition": self.definition.name, "tasks": self.tasks, **tensors, **path}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """What `state_dict` gave. The settings and the model's parameters must be those of then."""
+        if not isinstance(state, dict) or not {"definition", "tasks", "importance", "anchor"} <= set(state):
+            raise ConfigError("This is no state of a Protection. Give what its state_dict() gave.")
+        if state["definition"] != self.definition.name:
+            raise ConfigError(
+                f"The state is one of {state['definition']}, and this protection measures {self.definition.name}. "
+                "Make it with the same importance."
+            )
+        importance, anchor = (
+            self.chosen.restored(state[kind], f"the saved {kind}") if state["tasks"] else {}
+            for kind in ("importance", "anchor")
+        )
+        if self.path is not None:
+            self.path.load_state_dict(state["path"])
+        self.tasks, self.importance, self.anchor = state["tasks"], importance, anchor
+
+
+def find_definition(
+    importance: str | GradientImportance | PathImportance, accumulate: Merge | None
+) -> GradientImportance | PathImportance:
+    """Of an importance that is named or given."""
+    if isinstance(importance, str):
+        if importance not in NAMED:
+            raise unknown("importance", importance, NAMED)
+        importance = NAMED[importance]()
+    if not isinstance(importance, (GradientImportance, PathImportance)):
+        raise ConfigError(f"importance is one of {', '.join(NAMED)} or a definition of one, not {importance!r}.")
+    if isinstance(importance, GradientImportance) and importance.penalised:
+        raise ConfigError(f"{importance.name} includes the gradient of penalties, which a plain loss does not know.")
+    if accumulate is None:
+        return importance
+    return replace(importance, accumulate=float(accumulate) if isinstance(accumulate, int) else accumulate)

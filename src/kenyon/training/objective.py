@@ -1,0 +1,198 @@
+"""What a method adds to a loss: its penalties on predictions and on weights, for the fleet at work.
+
+What a fleet minimises: the loss of the stage at hand, and the penalties of its method.
+
+Whether a network was made for the tasks and the method that it meets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from kenyon.backends.layout import Rows
+from kenyon.backends.triton.updates import Force
+from kenyon.data.tasks import Stream
+from kenyon.errors import ConfigError
+from kenyon.methods import Method
+from kenyon.methods.mechanism import Hooks
+from kenyon.methods.penalties.weights import Penalty, PredictionPenalty, Predictions, Weights, strength_of
+from kenyon.models import Net, Outputs
+from kenyon.training.batches import Batch
+from kenyon.training.device import Runs
+from kenyon.training.engine import Engine
+from kenyon.training.importance import PredictionLoss
+
+
+class Terms:
+    def __init__(
+        self,
+        net: Net,
+        method: Method,
+        heads: Tensor,
+        theta: Tensor,
+        importance: Tensor,
+        anchor: Tensor,
+        hooks: Sequence[Hooks],
+    ) -> None:
+        """The tensors are the trainer's, and stay in place. `heads` (n,) are those in use."""
+        self.net, self.method, self.heads = net, method, heads
+        self.theta, self.importance, self.anchor, self.hooks = theta, importance, anchor, hooks
+        self.penalised = False  # whether penalties on the weights act in this phase
+        self.first_task = True  # whether penalties on predictions do not adapt yet
+
+    @property
+    def needs_own(self) -> bool:
+        """Whether each learner's own prediction is looked at."""
+        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+
+    def values(self) -> list[Tensor]:
+        """What the penalties on weights amount to, (R,) each, of those that count in the validation loss."""
+        if not self.penalised:
+            return []
+        weights = self._weights()
+        counting = (p for p in self.method.parameter_penalties if getattr(p, "validated", True))
+        return [_one_each(penalty, penalty.value(weights), (len(self.theta),)) for penalty in counting]
+
+    def forces(self, gradient: Tensor) -> list[Force]:
+        """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
+        if not self.penalised:
+            return []
+        weights = self._weights()
+        each = ((penalty, penalty.forces(weights, gradient)) for penalty in self.method.parameter_penalties)
+        return [force for penalty, forces in each for force in _listed(penalty, forces)]
+
+    def said(
+        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
+    ) -> Tensor:
+        """Penalties on predictions, of samples that count with the given weights (..., B)."""
+        views = self.net.layout.views(row, frozenset(self.net.learned))
+        seen = Predictions(
+            log_p=out.logits.log_softmax(-1),
+            own_log_p=None if out.own_logits is None else out.own_logits.log_softmax(-1),
+            weight=weight,
+            learned={name: views[name] for name in self.net.learned},
+            first_task=self.first_task,
+        )
+        values = [_one_each(penalty, penalty.value(seen), weight.shape[:-1]) for penalty in penalties]
+        strengths = [strength_of(penalty.strength, run) for penalty in penalties]
+        terms = [_repeated(strength, value) * value for strength, value in zip(strengths, values, strict=True)]
+        return sum(terms[1:], terms[0])
+
+    def _weights(self) -> Weights:
+        """What penalties on weights look at."""
+        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.shown().items()}
+        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, **of_hooks)
+
+
+def _repeated(strength: float | Tensor, value: Tensor) -> float | Tensor:
+    """For every row, also where several batches of each run lie side by side."""
+    if not isinstance(strength, Tensor) or strength.shape == value.shape:
+        return strength
+    return strength.repeat_interleave(len(value) // len(strength))
+
+
+def _one_each(penalty: Penalty, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Somebody's own penalty may sum over runs too, and each would then count those beside it."""
+    if isinstance(value, Tensor) and value.shape == shape:
+        return value
+    found = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    raise ConfigError(
+        f"The value of {type(penalty).__name__} is {found}. It must be one number a run, here of the shape "
+        f"{tuple(shape)}: sum over what belongs to a run, and not over runs."
+    )
+
+
+def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
+    whole = forces if isinstance(forces, (list, tuple)) else [forces]
+    strange = [type(force).__name__ for force in whole if not isinstance(force, Force)]
+    if whole is forces and not strange:
+        return list(forces)
+    found = f"a list with {strange[0]} in it" if whole is forces else f"no list but {type(forces).__name__}"
+    raise ConfigError(
+        f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
+        "kenyon.backends.triton.updates), empty where nothing does: return [Pull(...)]."
+    )
+
+
+class Objective(Terms):
+    def __init__(
+        self,
+        net: Net,
+        method: Method,
+        engine: Engine,
+        theta: Tensor,
+        importance: Tensor,
+        anchor: Tensor,
+        hooks: Sequence[Hooks],
+    ) -> None:
+        super().__init__(net, method, engine.heads, theta, importance, anchor, hooks)
+        self.engine = engine
+
+    def of_batch(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+        """The loss of a training batch. Penalties on the weights come as `forces`."""
+        loss = self.engine.batch_loss(row, out, batch)
+        penalties = self.method.prediction_penalties
+        return loss + self.said(penalties, run, row, out, batch.weight) if penalties else loss
+
+    @property
+    def validated(self) -> PredictionLoss | None:
+        """The penalties on predictions that count in the validation loss; none of them looks at learners' own."""
+        counting = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
+        return partial(self.said, counting) if counting else None
+
+    @torch.no_grad()
+    def held_out(self, into: Tensor) -> None:
+        """The loss on validation data (R,), with the penalties that count in it."""
+        into.zero_()
+        self.engine.held_out_loss(self.theta, into, self.validated)
+        for value in self.values():
+            into.add_(value)
+
+
+def check_fit(net: Net, streams: Sequence[Stream], method: Method) -> None:
+    """Streams of one fleet are alike (`Fleet`): the first speaks for all."""
+    if not streams:
+        raise ConfigError("There is no stream to learn from. Give one for every run: [source.stream(seed=0)].")
+    stream = streams[0]
+    counts = net.class_counts * net.tasks if net.shared else net.class_counts
+    if counts != stream.class_counts:
+        raise ConfigError(
+            f"The network was made for tasks of {_counts_listed(counts)} classes, and those of {stream.name} have "
+            f"{_counts_listed(stream.class_counts)}. Build it with Net(..., class_counts=stream.class_counts)."
+        )
+    if net.shared != (stream.heads == "shared"):
+        there, wanted = ("one head", "a head a task") if net.shared else ("a head a task", "one head for all")
+        raise ConfigError(
+            f"The network has {there}, and the tasks of {stream.name} need {wanted}. Build it with "
+            "Net(..., shared_head=stream.heads == 'shared')."
+        )
+    if net.input_shape != stream.input_shape:
+        raise ConfigError(
+            f"The network was made for samples of the shape {net.input_shape}, and those of {stream.name} have "
+            f"{stream.input_shape}. Build it with Net(..., input_shape=stream.input_shape)."
+        )
+    learned = method.learned(net)
+    if learned != net.learned:
+        raise ConfigError(
+            f"The method learns {_named(learned)} beside the weights, and the network has room for "
+            f"{_named(net.learned)}. Build it with Net(..., learned=method.learned(bare)), where bare is the same "
+            "network without it."
+        )
+    if method.active_column != (net.columns is not None):
+        there, wanted = ("has an", "needs none") if net.columns is not None else ("has no", "needs one")
+        raise ConfigError(
+            f"The network {there} active column, and the method {wanted}. Build it with "
+            "Net(..., active_column=method.active_column)."
+        )
+
+
+def _counts_listed(counts: Sequence[int]) -> str:
+    return ", ".join(map(str, counts))
+
+
+def _named(learned: dict[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {shape}" for name, shape in learned.items()) or "nothing"
