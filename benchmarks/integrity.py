@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from soundness import record
 from tests.changes import changed_bytes
-from tests.test_integrity import one_of_every_kind, readers
+from tests.report.test_integrity import one_of_every_kind, readers
 
 WAYS = {"result": 8, "scores": 8, "weights": 2, "state": 1, "learner": 1}  # changes of every byte
 

@@ -14,7 +14,11 @@ from soundness import record
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = ("lightning", "pytorch-lightning", "transformers", "accelerate", "datasets", "pyarrow")
-TESTS = ("tests/tools/test_lightning.py", "tests/tools/test_huggingface.py", "tests/streams/test_hugging_face.py")
+TESTS = (
+    "tests/integrations/test_lightning.py",
+    "tests/integrations/test_huggingface.py",
+    "tests/data/test_hugging_face.py",
+)
 
 
 class Count:

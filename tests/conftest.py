@@ -45,9 +45,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         return
     from benchmarks.soundness import record
 
-    from tests.nets.test_zoo import METHODS as METHODS_OF_ZOO
-    from tests.nets.test_zoo import USABLE
-    from tests.nets.zoo import ZOO
+    from tests.backends.test_zoo import METHODS as METHODS_OF_ZOO
+    from tests.backends.test_zoo import USABLE
+    from tests.backends.zoo import ZOO
 
     counts = {kind: len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error", "skipped")}
     counts["failed"] += counts.pop("error")

@@ -21,7 +21,7 @@ LEFT_OUT = {  # extras, and why their bounds are not tried here
     "avalanche": "needs a torchvision made for the same build of PyTorch",
     "docs": "tools of the site",
     "hf": "80 MB of pyarrow and pandas",
-    "lightning": "brings a second copy of what training needs; tests/tools runs with it where it is installed",
+    "lightning": "brings a second copy of what training needs; tests/integrations runs with it where it is installed",
     "ray": "80 MB; tests/sweep runs with it where it is installed",
     "transformers": "likewise, by make test-programs",
     "wandb": "starts a service of 60 MB",
@@ -43,11 +43,12 @@ TESTS = (
     "tests/report",
     "tests/rl/test_atari.py",  # ALE and Gymnasium
     "tests/rl/test_watching.py",
-    "tests/streams",
+    "tests/benchmarks",
+    "tests/datasets",
     "tests/sweep/test_leases.py",  # fsspec
     "tests/sweep/test_sweep.py",
-    "tests/theory/test_pictures.py",
-    "tests/train/test_state.py",
+    "tests/paper/theory/test_pictures.py",
+    "tests/training/test_state.py",
 )
 
 

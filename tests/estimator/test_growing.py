@@ -17,7 +17,7 @@ from kenyon.methods import Method, find_method
 from kenyon.models import Layout, Net, digits_cnn, digits_mlp
 from kenyon.training import Trainer, Training
 from tests.references import hand_stream
-from tests.train.fleets import SHORT, method
+from tests.training.fleets import SHORT, method
 
 # One of every kind: what differs in strengths or terms alone grows alike.
 KINDS = [

@@ -15,9 +15,9 @@ import torch
 from kenyon.backends.cuda import compiler
 from kenyon.backends.cuda.choices import choose_stages
 from kenyon.backends.cuda.plan import Convolution
+from tests.backends import emulation
+from tests.backends.test_convolutions import check_layer, layer
 from tests.kernels.cases import SOME
-from tests.nets import emulation
-from tests.nets.test_convolutions import check_layer, layer
 
 
 def layers() -> list[Convolution]:

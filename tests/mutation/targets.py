@@ -25,36 +25,38 @@ def _in(folder: str, *names: str) -> tuple[str, ...]:
 TARGETS: dict[str, Target] = {
     "importance": Target(
         _in("", "methods/importance", "methods/path_importance", "rl/importance"),
-        ("tests/test_importance.py", "tests/test_tracked.py", "tests/rl/test_importance.py"),
+        ("tests/methods/test_importance.py", "tests/methods/test_tracked.py", "tests/rl/test_importance.py"),
     ),
     "penalties": Target(
         _in("methods/penalties/", "weights", "predictions", "strength")
         + _in("", "backends/triton/updates", "training/objective"),
-        ("tests/test_penalties.py", "tests/test_confidence.py", "tests/train/test_joint_terms.py"),
+        ("tests/methods/test_penalties.py", "tests/methods/test_confidence.py", "tests/training/test_joint_terms.py"),
     ),
     "optimizers": Target(
         _in("backends/", "optimizers"),
-        ("tests/train/test_adam.py", "tests/train/test_stiffness.py", "tests/test_factors.py"),
+        ("tests/backends/test_optimizers.py", "tests/backends/test_stiffness.py", "tests/backends/test_factors.py"),
         frozenset({"Adam._in_one_pass", "Sgd._in_one_pass"}),
     ),
-    "schedule": Target(_in("training/", "regime"), ("tests/train/test_plateau.py", "tests/train/test_settling.py")),
+    "schedule": Target(
+        _in("training/", "regime"), ("tests/training/test_plateau.py", "tests/training/test_settling.py")
+    ),
     "metrics": Target(_in("", "metrics", "rl/scores"), ("tests/test_metrics.py", "tests/rl/test_scores.py")),
     "streams": Target(
         _in("data/", "sources", "tasks", "arrays", "holdout"),
         (
-            "tests/streams/test_source.py",
-            "tests/streams/test_given.py",
-            "tests/streams/test_arrays.py",
-            "tests/streams/test_withheld.py",
+            "tests/data/test_source.py",
+            "tests/data/test_given.py",
+            "tests/data/test_arrays.py",
+            "tests/data/test_withheld.py",
         ),
     ),
     "ensemble": Target(
         _in("training/", "batches", "evaluation", "replay"),
         (
-            "tests/train/test_batches.py",
-            "tests/train/test_together.py",
-            "tests/train/test_members.py",
-            "tests/train/test_replay.py",
+            "tests/training/test_batches.py",
+            "tests/training/test_together.py",
+            "tests/training/test_members.py",
+            "tests/training/test_replay.py",
         ),
     ),
     "ppo": Target(
@@ -67,36 +69,37 @@ TARGETS: dict[str, Target] = {
             *("beliefs", "best_rate", "bounds", "forgetting", "objective"),
         ),
         tuple(
-            f"tests/theory/test_{name}.py" for name in ("arguments", "best_rate", "bounds", "forgetting", "strengths")
+            f"tests/paper/theory/test_{name}.py"
+            for name in ("arguments", "best_rate", "bounds", "forgetting", "strengths")
         ),
     ),
     "leases": Target(_in("sweep/", "leases"), ("tests/sweep/test_leases.py",)),
     "state": Target(
         _in("", "training/checkpoint", "experiments/unfinished"),
         (
-            "tests/train/test_state.py",
+            "tests/training/test_state.py",
             "tests/experiments/test_states.py",
             "tests/nothing_lost/test_states.py",
-            "tests/train/test_resume.py",
+            "tests/training/test_resume.py",
         ),
     ),
     "mechanisms": Target(
         _in("methods/", "expanded", "agscl"),
         (
-            "tests/mechanisms/test_expanded.py",
-            "tests/mechanisms/test_sparsity.py",
-            "tests/test_methods.py",
-            "tests/train/test_settling.py",
+            "tests/methods/test_expanded.py",
+            "tests/methods/test_sparsity.py",
+            "tests/methods/test_methods.py",
+            "tests/training/test_settling.py",
         ),
     ),
     "methods": Target(
         _in("methods/", "registry", "regularization", "progress_compress", "baselines")
         + _in("benchmarks/", "hyperparameters"),
         (
-            "tests/test_methods.py",
+            "tests/methods/test_methods.py",
             "tests/experiments/test_searched.py",
             "tests/experiments/test_meanings.py",
-            "tests/train/test_own_penalties.py",
+            "tests/training/test_own_penalties.py",
         ),
     ),
 }
@@ -106,22 +109,22 @@ SUITE = (
     "tests/test_random.py",
     "tests/test_names.py",
     *(
-        f"tests/train/test_{name}.py"
+        f"tests/training/test_{name}.py"
         for name in (
             *("discrete", "evaluate", "groups", "independence", "inputs", "loop", "progress_compress", "shared_head"),
             *("slow_protocol", "slow_sparsity", "statistics"),
         )
     ),
-    "tests/streams/test_digits.py",
-    "tests/streams/test_omniglot.py",
-    "tests/streams/test_cifar.py",
+    "tests/benchmarks/test_digits.py",
+    "tests/benchmarks/test_omniglot.py",
+    "tests/benchmarks/test_cifar.py",
     "tests/rl/test_importance.py",
     "tests/rl/test_runs.py",
     "tests/sweep/test_leases.py",
     "tests/experiments/test_scores.py",
     "tests/experiments/test_arguments.py",
-    "tests/tools/test_protection.py",
-    "tests/tools/test_forgetting.py",
+    "tests/regularizers/test_protection.py",
+    "tests/regularizers/test_forgetting.py",
 )
 
 

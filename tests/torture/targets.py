@@ -41,7 +41,7 @@ from kenyon.report.markdown import results_markdown
 from kenyon.report.page.analyses import outdated_analysis, read_analysis
 from kenyon.report.tables import results_json, results_table
 from kenyon.training.checkpoint import Position, load_state, save_state
-from tests.streams.test_pickles import PYTHON_2, PYTHON_3
+from tests.datasets.test_pickles import PYTHON_2, PYTHON_3
 from tests.torture.fuzzing import Target, bytes_flipped, json_changed
 
 FORMAT_1 = Path(__file__).parents[1] / "experiments" / "format-1"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import soundness
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks import soundness
 from kenyon.cli.consoles import PlainConsole
 from tests.cli.test_terminal import HOSTILE, check
-from tests.data import test_bombs, test_images
+from tests.datasets import test_bombs, test_images
 
 
 @pytest.mark.torture
