@@ -5,6 +5,7 @@ Most are trained for an epoch or two, so that rounding has little time to grow w
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,7 +45,7 @@ def add(name: str, run: Case, *, quick: bool = False, cpu_only: bool = False) ->
     CASES[name] = Entry(run, quick, cpu_only)
 
 
-# -------------------------------------------------------------------------------------- methods on the benchmark digits
+# ------------------------------------------------------------------------------------ methods on the benchmark digits
 
 METHODS = (
     "finetune", "random-init", "ewc", "mas", "si", "rwalk", "cpr-ewc", "cpr-mas", "agscl", "ewc-af1", "ewc-af2",
@@ -121,8 +122,10 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "replay mixed": ("er", {"replay": "mixed", "memory": 5, "replay_batch": 16}),
     "agscl": ("agscl", {"mu": 1e-2, "rho": 0.6, "eta": 0.5, "lambda_sp": 50.0}),
 }  # fmt: skip
+LONGER = {"strengths, one at a time", "points that train apart", "step", "patience", "sgd bounded", "af2 validated"}
 for name, (methods, asked) in SETTINGS.items():
-    add(f"digits, set/{name}", partial(trained, benchmark="digits", methods=methods, **asked), quick=True)
+    case = partial(trained, benchmark="digits", methods=methods, **asked)
+    add(f"digits, set/{name}", case, quick=name not in LONGER)
 
 for name in ("finetune", "ewc", "mas-af2", "agscl", "pnc", "er", "caf-ewc", "icl-mas"):
     short = {"tasks": 2, "epochs": 1}
@@ -226,15 +229,16 @@ def small_omniglot(width: int, learners: int) -> nn.Module:
     return omniglot_cnn(width, learners)
 
 
+IMAGE_STRENGTHS = {"ewc": {"lambda_sp": 1e4}, "caf-mas": {"lambda_sp": 3, "lambda_af": 1e-4, "gamma": 0.1}}
+LARGE_IMAGES = {"optimiser": "sgd", "rate": 0.005, "schedule": "step", "validation": 0.0, "carry": True}
 for name in ("ewc", "caf-mas"):
     image = partial(classes_of, (1, 28, 28), kind="bytes", size=48)
-    add(f"network of omniglot/{name}", partial(on_own, source=image, backbone=small_omniglot, method=name,
-        hyperparameters={"ewc": {"lambda_sp": 1e4}, "caf-mas": {"lambda_sp": 3, "lambda_af": 1e-4, "gamma": 0.1}}))  # fmt: skip
+    case = partial(on_own, source=image, backbone=small_omniglot, method=name, hyperparameters=IMAGE_STRENGTHS)
+    add(f"network of omniglot/{name}", case)
     image = partial(classes_of, (3, 64, 64), kind="bytes", size=32)
-    regime = {"optimiser": "sgd", "rate": 0.005, "schedule": "step", "validation": 0.0, "carry": True}
-    add(f"network of tiny-imagenet/{name}", partial(on_own, source=image, backbone=small_alexnet, method=name,
-        width=2, training=regime, asked={"seeds": 1, "learners": 2} if name == "caf-mas" else {"seeds": 1},
-        hyperparameters={"ewc": {"lambda_sp": 1e4}, "caf-mas": {"lambda_sp": 3, "lambda_af": 1e-4, "gamma": 0.1}}))  # fmt: skip
+    case = partial(on_own, source=image, backbone=small_alexnet, method=name, hyperparameters=IMAGE_STRENGTHS)
+    asked = {"seeds": 1, "learners": 2} if name == "caf-mas" else {"seeds": 1}
+    add(f"network of tiny-imagenet/{name}", partial(case, width=2, training=LARGE_IMAGES, asked=asked))
 
 STRENGTHS = {
     "ewc": {"lambda_sp": 1e4},
@@ -282,7 +286,7 @@ def first_weights(bench: Bench) -> Values:
     found: Values = {}
     for name, (module, shape, learners) in builds.items():
         net = kenyon.Net(module, shape, (2, 3), learners=learners)
-        found[f"{name}: size"] = Exact([net.parameter_count, list(net.features) if isinstance(net.features, tuple) else net.features])
+        found[f"{name}: size"] = Exact([net.parameter_count, net.features])
         found[name] = net.initial([0, 7])
     return found
 
@@ -302,7 +306,7 @@ def streams(bench: Bench) -> Values:
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
     sources = {
         "classes": from_arrays(x, y, Classes(2)),
-        "classes in order": from_arrays(x, y, Classes(3, ordered=True), test=0.5),
+        "classes in order": from_arrays(x, y, Classes(3), test=0.5, ordered=True),
         "groups": from_arrays(x, y, Groups({"even": [0, 2], "odd": [1, 3, 5]})),
         "times": from_arrays(x, y, Times([50, 90])),
         "domains": from_arrays(x, y, Domains([place[i // 12 % 2] for i in range(120)])),
@@ -316,7 +320,9 @@ def streams(bench: Bench) -> Values:
         for seed in (0, 3):
             stream = source.stream(seed, validation=0.2)
             found[f"{name} {seed}: tasks"] = Exact([[task.name, *task.classes] for task in stream.tasks])
-            found[f"{name} {seed}: shape"] = Exact([list(stream.input_shape), list(stream.class_counts), stream.heads])
+            found[f"{name} {seed}: shape"] = Exact(
+                [list(stream.input_shape), list(stream.class_counts), stream.heads]
+            )
             splits = [(t.train, t.validation, t.test) for t in stream.tasks]
             samples = torch.cat([split.index for some in splits for split in some])
             labels = torch.cat([split.labels for some in splits for split in some])
@@ -341,6 +347,13 @@ ESTIMATED = (
     "finetune", "ewc", "mas", "si", "rwalk", "caf-ewc", "caf-mas", "er", "icl-ewc", "agscl", "pnc", "ewc-af1",
     "ewc-af2", "mas-af2", "cpr-ewc", "mcl-mas", "discrete",
 )  # fmt: skip
+QUICK = {
+    "mlp": {"caf-ewc", "ewc-af2", "er", "icl-ewc", "si"},
+    "cnn": {"caf-mas", "pnc", "agscl"},
+    "resnet": {"ewc"},
+    "transformer": {"ewc"},
+    "lstm": {"caf-ewc"},
+}
 NOT_ON = {"resnet": {"er"}}  # refused: batch statistics do not go with replay
 WIDE = {"mlp", "cnn"}  # backbones on which every method is recorded; on others some
 SOME = ("finetune", "ewc", "mas", "si", "rwalk", "caf-ewc", "er", "icl-ewc", "ewc-af2", "cpr-ewc")
@@ -390,10 +403,7 @@ def estimated(bench: Bench, module: str, method: str, **settings: Any) -> Values
 for module in MODULES:
     for name in ESTIMATED if module in WIDE else SOME:
         if name not in NOT_ON.get(module, ()):
-            quick = (module, name) in {
-                ("mlp", "caf-ewc"), ("mlp", "ewc-af2"), ("cnn", "caf-mas"), ("resnet", "ewc"), ("transformer", "ewc"),
-                ("lstm", "caf-ewc"), ("mlp", "er"), ("mlp", "icl-ewc"), ("cnn", "pnc"), ("cnn", "agscl"), ("mlp", "si"),
-            }  # fmt: skip
+            quick = name in QUICK[module]
             add(f"estimator, {module}/{name}", partial(estimated, module=module, method=name), quick=quick)
 
 for name, settings in {
@@ -614,22 +624,18 @@ def swept(bench: Bench) -> Values:
     return saved(out)
 
 
-def analysed(bench: Bench) -> Values:
-    """Every analysis by name, of one learner and of several, by the command line."""
+def analysed(bench: Bench, methods: str, what: str) -> Values:
+    """Analyses by name, of one learner and of several, by the command line."""
     given = {"out": bench.folder, "device": bench.device, "epochs": 1, "seeds": 2, "tasks": 2, "fwt": False}
-    kenyon.run("digits-conv", "ewc,caf-ewc", **given)
+    kenyon.run("digits-conv", methods, **given)
     some = ["--set", "flatness.directions=2", "--set", "flatness.steps=3", "--set", "flatness.samples=32"]
-    command("analyse", bench.folder, "--what", "all", "--device", bench.device, *some)
+    command("analyse", bench.folder, "--what", what, "--device", bench.device, *some)
     found: Values = {}
     for path in sorted(bench.folder.rglob("analysis/*.json")):
         place = path.relative_to(bench.folder).as_posix()
-        body = {k: v for k, v in numbers_of(path).items() if "/images" not in k and not k.startswith(("view", "config"))}
-        found |= {f"{place}: {name}": as_measured(name, value) for name, value in body.items()}
+        for name, value in numbers_of(json.loads(path.read_text())).items():
+            found[f"{place}: {name}"] = Percent(value) if "accuracy" in name else value
     return found
-
-
-def as_measured(name: str, value: Any) -> Any:
-    return Percent(value) if "accuracy" in name and not isinstance(value, Exact) else value
 
 
 class StopAfter:
@@ -697,16 +703,14 @@ def configured(bench: Bench) -> Values:
 def shown_numbers(bench: Bench) -> Values:
     """What `kenyon show --json` says."""
     kenyon.run("digits", "finetune,caf-ewc", 2, out=bench.folder, device=bench.device, tasks=2, epochs=1)
-    from tests.golden.workbench import CHANGING
-    from tests.golden.values import flat
-
-    body = flat(last_json(command("show", bench.folder, "--json")), CHANGING)
-    return {name: value if isinstance(value, Exact) else Percent(value) for name, value in body.items()}
+    body = numbers_of(last_json(command("show", bench.folder, "--json")))
+    return {name: Percent(value) for name, value in body.items()}
 
 
 add("search/short", searched, quick=True)
 add("sweep/one worker", swept)
-add("analyses/all", analysed, quick=True)
+add("analyses/all", partial(analysed, methods="ewc,caf-ewc", what="all"))
+add("analyses/some", partial(analysed, methods="caf-ewc", what="discrepancy,flatness"), quick=True)
 for name in ("caf-ewc", "ewc-af2", "pnc", "er", "si"):
     add(f"interrupted/{name}", partial(interrupted, method=name), quick=name in ("caf-ewc", "pnc"))
 add("interrupted/added later", added)
@@ -730,7 +734,7 @@ def theory(bench: Bench) -> Values:
     best, several = t.best_rate(old, prior, task), t.best_rate(narrow, wide, tasks)
     space = t.Space.shared(dimension=50, learners=5)
     sizes = [2250] * 19
-    c1, c2 = t.cover_c1(sizes, space, delta=0.05), t.cover_c2(sizes, space, delta=0.05)
+    c1, c2 = t.cover_c1(sizes, space, delta=0.05), t.cover_c2(2250, space, delta=0.05)
     bound = t.plasticity_bound(t.quadratic_flatness(curvature=1, radius=0.3), [0.1] * 19, c1)
     return {
         "forget": hat.m,
@@ -744,8 +748,8 @@ def theory(bench: Bench) -> Values:
         "back": np.concatenate([np.ravel(part) for part in t.forgetting_af1(lambda_sp=6, lambda_af=2)]),
         "covers": [c1.total, c2.total, t.single_cover(2250 * 19, 50, delta=0.05)],
         "bound": list(bound.terms.values()),
-        "norms": [t.r1(5, 50, sizes, 0.05), t.r2(5, 50, sizes, 0.05)],
-        "remembered": np.asarray(t.memory_weights([0.1, 0.2, 0.3])),
+        "norms": [t.r1(5, 50, sizes, 0.05), t.r2(5, 50, 2250, 0.05)],
+        "remembered": t.fisher_remembered([[1.0, 2.0], [0.5, 3.0], [4.0, 0.1]], 0.3),
     }  # fmt: skip
 
 
@@ -774,7 +778,7 @@ def measures(bench: Bench) -> Values:
 def figure(bench: Bench) -> Values:
     """Fig. 3b of the paper, which needs no runs."""
     command("reproduce", "fig3b", "--out", bench.folder)
-    found = {path.name: numbers_of(path) for path in sorted(bench.folder.rglob("*.json"))}
+    found = {path.name: numbers_of(json.loads(path.read_text())) for path in sorted(bench.folder.rglob("*.json"))}
     return {f"{file}: {name}": value for file, body in found.items() for name, value in body.items()}
 
 

@@ -112,12 +112,10 @@ def rounded(value: Any) -> Any:
 def record(values: Values) -> Record:
     items = {name: [digest(value)[:8], rounded(value)] for name, value in sorted(values.items())}
     whole = hashlib.sha256("".join(f"{name}={digest(value)};" for name, value in sorted(values.items())).encode())
-    return {"digest": whole.hexdigest(), "items": items}
+    return {"digest": whole.hexdigest()[:32], "items": items}
 
 
-def differences(
-    case: str, recorded: Record, values: Values, tolerance: Tolerance, *, bits: bool
-) -> list[Difference]:
+def differences(case: str, recorded: Record, values: Values, tolerance: Tolerance, *, bits: bool) -> list[Difference]:
     """Items that differ from the record. Items that the record does not have are welcome."""
     found = record(values)
     if bits and found["digest"] == recorded["digest"]:
