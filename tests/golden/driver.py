@@ -40,8 +40,8 @@ from tests.golden.workbench import Bench
 
 HERE = Path(__file__).parent
 FILES = {"cpu": HERE / "cpu.json", "cuda": HERE / "gpu.json"}
-# On the CPU of cpu.json, restricted to SSE, 6 of 219 cases differ by more than 0.002 of an item's norm, and none by more
-# than 0.02. Sums in bfloat16 on a GPU differ by more.
+# On the CPU of cpu.json restricted to SSE, six cases of 219 differ by more than 0.002 of an item's norm, none by more
+# than 0.02. A GPU computes in bfloat16 and sums in another order.
 TOLERANCES = {"cpu": Tolerance(relative=0.03, points=5.0), "cuda": Tolerance(relative=0.1, points=12.0)}
 FLAGS = (
     "avx2",

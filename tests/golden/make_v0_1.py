@@ -23,15 +23,15 @@ import kenyon
 from tests.golden.driver import HERE, compact, machine, prepare
 from tests.golden.learners import LEARNERS, answers, contents, taught, teach
 from tests.golden.saved_runs import (
+    DIVERGED,
     GAME_WORDS,
-    OWN,
     RESULTS,
     SWEEP,
     UNFINISHED,
     Unfinished,
     analysed,
-    register_own,
     resume,
+    run_own,
 )
 from tests.golden.values import Record, record
 from tests.golden.workbench import command, saved
@@ -43,7 +43,7 @@ def main() -> None:
     prepare()
     torch.manual_seed(0)
     platform.platform = lambda *args, **options: "Linux"  # the name of a machine is nobody's concern
-    for name in ("results", "unfinished", "learners"):
+    for name in ("results", "diverged", "swept", "unfinished", "learners"):
         shutil.rmtree(FOLDER / name, ignore_errors=True)
     expected: dict[str, Record] = {}
     results(FOLDER / "results")
@@ -105,14 +105,15 @@ def results(out: Path) -> None:
     """Of images and games, with points of a grid, a run that diverged, a search, and analyses of some."""
     for asked in RESULTS:
         kenyon.run(**asked, out=out, device="cpu")
-    command("run", OWN, "--method", "ewc", "--seeds", 1, "--epochs", 1, "--out", out, "--device", "cpu", "--no-fwt")
+    run_own("little-digits", "ewc", out, epochs=1)
     command(*GAME_WORDS, "--out", out, "--device", "cpu")
     kenyon.search("digits", "ewc", lambda_sp=[1e4, 1e6], tasks=2, epochs=1, width=2, out=out, device="cpu")
     command("analyse", out / "digits" / "caf-ewc", "--what", "diversity,pertask", "--device", "cpu")
-    file = out / "many.toml"
-    file.write_text(SWEEP)
-    command("sweep", file, "--out", out / "swept", "--tasks", 2, "--no-fwt", "--device", "cpu")
-    file.unlink()
+    kenyon.run(**DIVERGED, out=out.parent / "diverged", device="cpu")
+    swept = out.parent / "swept"
+    swept.mkdir()
+    (swept / "many.toml").write_text(SWEEP)
+    command("sweep", swept / "many.toml", "--out", swept, "--tasks", 2, "--no-fwt", "--device", "cpu")
 
 
 def stop(out: Path, unfinished: Unfinished) -> Any:
@@ -136,8 +137,7 @@ def stop(out: Path, unfinished: Unfinished) -> Any:
 
 def start(out: Path, unfinished: Unfinished) -> None:
     progress: Any = StopAfter(unfinished.after)
-    if unfinished.kind == "images":
-        register_own()
+    if unfinished.kind in ("images", "own"):  # the latter are registered by `results`
         kenyon.run(**unfinished.asked, out=out, device="cpu", progress=progress)
     elif unfinished.kind == "games":
         from kenyon.rl.runner import execute_games, plan_games
