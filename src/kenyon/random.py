@@ -1,6 +1,4 @@
-"""The bulk of random number making, as one pass in Triton where there is a GPU; see `random` for the meaning.
-
-Random numbers as a pure function of what they are for.
+"""Random numbers as a pure function of what they are for.
 
 Every draw is a hash of (seed, purpose, task, epoch, step, element). Nothing is consumed and nothing has to be
 saved: a run draws the same numbers alone or among others, on a CPU or a GPU, before or after a restart.
