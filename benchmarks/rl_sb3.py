@@ -28,10 +28,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from kenyon.experiments.config import Config, configure
+from kenyon.experiments.games import build_agents
 from kenyon.metrics import Summary
-from kenyon.rl.config import GamesConfig, configure_games
 from kenyon.rl.environment import Games, Suite
-from kenyon.rl.runner import build_agents
 from kenyon.rl.suites import find_arena
 from kenyon.training import choose_device
 
@@ -81,7 +81,7 @@ def as_vec_env(games: Games) -> Any:
     return Copies()
 
 
-def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device) -> tuple[float, float]:
+def train_sb3(suite: Suite, config: Config, seed: int, device: torch.device) -> tuple[float, float]:
     """(mean score of episodes with the most likely action, seconds of training)"""
     from stable_baselines3 import PPO
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -147,7 +147,7 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
     return float(np.mean([scores.get(copy, so_far[copy]) for copy in range(ppo.episodes)])), seconds
 
 
-def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -> float:
+def environment_speed(suite: Suite, config: Config, seconds: float = 3.0) -> float:
     """Steps a second of all copies together, with actions at random."""
     count = config.training.copies
     games, generator = suite.make(config.games[0], count, 0, True), np.random.default_rng(0)
@@ -161,7 +161,7 @@ def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -
     return steps / now
 
 
-def train_kenyon(config: GamesConfig, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
+def train_kenyon(config: Config, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
     agents = build_agents(config, seeds, device)
     at = agents.run()
     return [row[0] for row in at.records[-1]["scores"]], agents.spent["collect"] + agents.spent["learn"]
@@ -188,7 +188,7 @@ def main() -> None:
     for setting in options.set:
         name, _, value = setting.partition("=")
         overrides[name] = int(value)
-    config = configure_games(options.suite, "finetune", games=[options.game or suite.games[0]], overrides=overrides)
+    config = configure(options.suite, "finetune", games=[options.game or suite.games[0]], overrides=overrides)
     seeds = range(options.seeds)
     steps = config.training.updates * config.training.samples
     environment = environment_speed(suite, config)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from kenyon.bench import BenchResult
-from kenyon.cli.show import load_results
-from kenyon.experiments.results import Result
+from kenyon.experiments.compare import load_results, measures
+from kenyon.experiments.results import GameResult, Result
 from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
 from kenyon.report.figures import draw_results
@@ -19,7 +19,6 @@ from kenyon.report.markdown import overview_markdown, published_sentence, publis
 from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration, pm
-from kenyon.rl.results import GameResult, measures
 from kenyon.rl.scores import fig6, reference
 
 HERE = Path(__file__).parent

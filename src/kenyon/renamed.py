@@ -23,7 +23,7 @@ RENAMED = {  # below kenyon; a package stands for its modules, unless they have 
     "nets": "models",
     "penalties": "methods.penalties",
     "reproduce": "paper.reproduce",
-    "rl.policy": "rl.play",
+    "rl.policy": "experiments.policy",
     "strengths": "methods.penalties",
     "streams": "data",
     "streams.cifar": "benchmarks.cifar",

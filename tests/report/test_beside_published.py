@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kenyon.experiments.config import configure
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import configure
 from kenyon.report.markdown import differences, published_sentence, published_view
 from kenyon.utils.views import checked
 from tests.report.made import made

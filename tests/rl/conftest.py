@@ -20,7 +20,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> Arena:
         "ewc": {"lambda_sp": 50.0, "accumulate": "sum"},
         "caf-ewc": {"lambda_sp": 50, "lambda_af": 0, "gamma": 1},
     }
-    arena = Arena("toys", small_mlp, width=12, ppo=SHORT, hyperparameters=values)
+    arena = Arena("toys", small_mlp, width=12, training=SHORT, hyperparameters=values)
     monkeypatch.setitem(SUITES, "toys", TOYS)
     monkeypatch.setitem(ARENAS, "toys", arena)
     return arena

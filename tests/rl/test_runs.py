@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError, DataError, ResultsError
+from kenyon.experiments.config import Config, configure, playable, settings
+from kenyon.experiments.policy import policy_of
+from kenyon.experiments.progress import Silent
+from kenyon.experiments.results import GameResult
+from kenyon.experiments.runner import execute, plan, run
 from kenyon.experiments.store import weights_path
 from kenyon.methods import METHODS
-from kenyon.rl.config import GamesConfig, configure_games, playable, settings
-from kenyon.rl.play import policy_of
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import Silent, execute_games, plan_games, play
 from kenyon.rl.suites import ARENAS, Arena
 from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
@@ -57,9 +58,9 @@ def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_
 
 
 def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
-    more = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
-    once = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
+    run("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
+    more = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
+    once = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
     assert [run.scores for run in more.runs] == [run.scores for run in once.runs]
     assert [fleet.seeds for fleet in more.fleets] == [[1], [0]]
     for seed in (0, 1):
@@ -68,17 +69,17 @@ def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_
 
 
 def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
-    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+    whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
     stops = 0
     for after in (2, 3, 1):  # updates until somebody presses Ctrl-C, each time
         left = iter(range(after))
         with pytest.raises(Interrupted):
-            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+            execute(asked, stop=lambda left=left: next(left, None) is None)
         kept = [path.name for path in (tmp_path / "cut").rglob("state-*")]
         assert len(kept) == min(stops + 1, 2)  # the state, and the one before it
         stops += 1
-    found = execute_games(asked)["ewc"]
+    found = execute(asked)["ewc"]
     assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
     assert not list((tmp_path / "cut").rglob("state-*"))
     assert stops == 3
@@ -104,8 +105,8 @@ class Failing(Silent):
 def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
     toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+    whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
     collect = Agents._collect
 
     def broken(self: Agents, *rest: Any) -> None:
@@ -119,9 +120,9 @@ def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
             for name in ("COPY_EVERY", "COPY_REST"):
                 patch.setattr(keeping, name, 0.0)
         with pytest.raises(RuntimeError, match="no more"):
-            execute_games(asked, progress=Failing(3 if where == "display" else 1000))
+            execute(asked, progress=Failing(3 if where == "display" else 1000))
     again = Failing()
-    found = execute_games(asked, progress=again)["ewc"]
+    found = execute(asked, progress=again)["ewc"]
     assert again.starts == [3 if where == "display" else SHORT.updates]
     assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
 
@@ -140,28 +141,28 @@ def test_a_gradient_that_is_not_finite_ends_a_run(
             self.gradient[0, 0] = torch.inf
 
     monkeypatch.setattr(Agents, "_gradients", spoiled)
-    result = play("toys", "finetune", [0, 1], games=["catch"], device="cpu", out=tmp_path)["finetune"]
+    result = run("toys", "finetune", [0, 1], games=["catch"], device="cpu", out=tmp_path)["finetune"]
     assert result.runs[0].diverged == [0, SHORT.updates - 1] and result.runs[1].complete
 
 
 def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:
-    whole = play("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
+    whole = run("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
     for after in (1, 1):
         left = iter(range(after))
         with pytest.raises(Interrupted):
-            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+            execute(asked, stop=lambda left=left: next(left, None) is None)
     (last,) = [path for path in tmp_path.rglob("state-*") if "before" not in path.name]
     body = bytearray(last.read_bytes())
     body[len(body) // 2] ^= 255
     last.write_bytes(body)
     with pytest.warns(UserWarning, match=r"checksum is wrong.*-before.safetensors is used instead"):
-        assert execute_games(asked)["ewc"].runs == whole.runs
+        assert execute(asked)["ewc"].runs == whole.runs
     assert [path.name for path in tmp_path.rglob("state-*")] == [f"{last.name}.damaged"]
 
 
 def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
+    run("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
     folder = tmp_path / "toys" / "caf-ewc"
     policy = policy_of(folder, 4)
     assert policy.game == "sort"
@@ -233,7 +234,7 @@ def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
     for value in (1.0, 900.0):
         name = f"lambda_sp={value:g}"
         more: dict[str, Any] = {"games": ["catch", "sort"], "device": "cpu", "steps": 64, "lambda_sp": value}
-        alone = play("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
+        alone = run("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
         result = GameResult.load(tmp_path / "toys/ewc" / name / "scores.json")
         assert (
             repr(result.runs) == repr(alone.runs) and len(result.fleets) == 2 and result.point == {"lambda_sp": value}
@@ -273,9 +274,9 @@ def test_what_a_device_has_no_room_for_is_split_and_told(
 
 
 def test_another_order_of_games_needs_another_folder(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
+    run("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
     with pytest.raises(ResultsError, match=r"games was \['catch', 'sort'\], now \['sort', 'catch'\]"):
-        plan_games("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
+        plan("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
 
 
 def test_images_know_nothing_of_games(kenyon: Kenyon, tmp_path: Path) -> None:
@@ -288,18 +289,18 @@ def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> N
     assert {"finetune", "ewc", "mas", "si", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas", "ewc-af1"} <= set(names)
     assert not {"ewc-af2", "pnc", "agscl", "er", "joint", "icl-ewc"} & set(names)
     for name in names:
-        config = configure_games("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
-        assert GamesConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+        config = configure("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
+        assert Config.from_dict(json.loads(json.dumps(config.as_dict()))) == config
         assert {"steps", "discount", "width"} <= set(settings(name))
 
 
 def test_the_published_settings_of_atari(tmp_path: Path) -> None:
     atari = ARENAS["atari"]
-    ppo = atari.ppo
+    ppo = atari.training
     assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
     assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
     assert (atari.width, atari.widths[5]) == (128, 32)
-    sticky = plan_games("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
+    sticky = plan("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
     assert (sticky.training, sticky.architecture.width) == (ppo, 128) and ARENAS[
         "atari-sticky"
     ].suite.name == sticky.benchmark
@@ -320,7 +321,7 @@ def test_a_run_that_diverged_keeps_what_it_had(
             self.theta[0].fill_(torch.nan)
 
     monkeypatch.setattr(Agents, "_begin_game", spoiled)
-    result = play("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
+    result = run("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
     assert result.runs[0].diverged == [1, 0] and len(result.runs[0].scores) == 2
     assert [run.seed for run in result.complete_runs] == [1]
     assert not (tmp_path / "toys/ewc/weights-0.safetensors").exists()

@@ -14,7 +14,7 @@ from kenyon.errors import ConfigError, ResultsError
 from kenyon.sweep import leases as module
 from kenyon.sweep.jobs import DONE, Outcome
 from kenyon.sweep.leases import Holder, Lease, Leases
-from kenyon.sweep.storage import LEASES, Space, open_space
+from kenyon.sweep.storage import LEASES, Space, open_storage
 from kenyon.utils import clock
 from kenyon.utils.clock import Stopwatch
 from kenyon.utils.files import MACHINE
@@ -26,7 +26,7 @@ DEAD = 999_999_999  # no process has this number
 def space(request: pytest.FixtureRequest, tmp_path: Path) -> Space:
     if request.param != "folder":
         pytest.importorskip("fsspec")
-    return open_space(
+    return open_storage(
         {"folder": str(tmp_path), "memory": f"memory://{tmp_path}", "file": f"file://{tmp_path}"}[request.param]
     )
 
@@ -46,7 +46,7 @@ def test_an_fsspec_that_creates_files_twice_is_refused(monkeypatch: pytest.Monke
     fsspec = pytest.importorskip("fsspec")
     monkeypatch.setattr(fsspec.AbstractFileSystem, "pipe_file", lambda self, path, value, **kwargs: None)
     with pytest.raises(ConfigError, match=r"fsspec .* cannot create.*pip install 'kenyon\[remote\]'"):
-        open_space("memory://anywhere")
+        open_storage("memory://anywhere")
 
 
 def test_one_holds_it(space: Space) -> None:
@@ -263,7 +263,7 @@ def test_a_beat_that_fails_is_not_the_last(space: Space, monkeypatch: pytest.Mon
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
     (tmp_path / "leases").write_text("a file where a folder should be")
     with pytest.raises(ResultsError, match="leases"):
-        open_space(tmp_path).names("leases")
+        open_storage(tmp_path).names("leases")
 
 
 def test_it_beats_and_tells_how_far_its_work_is(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,4 +296,4 @@ def test_a_claim_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
     left = tmp_path / LEASES / f"fleet.1.{MACHINE}-{DEAD}.tmp"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"{")
-    assert Leases(open_space(str(tmp_path))).claim("fleet") is not None and not left.exists()
+    assert Leases(open_storage(str(tmp_path))).claim("fleet") is not None and not left.exists()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from kenyon.bench.subject import Piece, State
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Split, Stream
-from kenyon.experiments.spec import Config
+from kenyon.experiments.config import Config
 
 FISHER_BATCH = 20
 SLOPE = 100.0  # of the softmax over AF-S's adaptive weights

@@ -19,7 +19,7 @@ from kenyon.bench.result import Against, BenchResult, Record
 from kenyon.bench.subject import Piece, Subject, synthetic
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Source
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.methods import find_method
 from kenyon.methods.importance import GradientImportance
 from kenyon.utils.threads import cpu_threads

@@ -1,49 +1,59 @@
-"""`kenyon show`: what a results folder holds."""
+"""`kenyon show`: the contents of a results folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from kenyon.cli.consoles import stderr, stdout, tell, tell_json
-from kenyon.cli.games import scores_json, scores_table
-from kenyon.errors import ConfigError
-from kenyon.experiments.compare import File, labels, reported
-from kenyon.experiments.results import Kept, Result, plain
-from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import unfinished
-from kenyon.metrics import Array
-from kenyon.report.markdown import results_markdown
-from kenyon.report.tables import duration, results_json, results_tables
-from kenyon.rl.results import GameResult, has_images, load_scores
-from kenyon.utils.text import counted, printable
+from kenyon.cli.options import Json, Results
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from kenyon.experiments.results import GameResult, Result, ResultBase
+    from kenyon.metrics import Array
 
 
-def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
-    if as_json and as_markdown:
+def show(
+    path: Results = Path("results"),
+    json: Json = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")
+    ] = False,
+) -> None:
+    """Show saved results: the table, and for a single method its runs and settings."""
+    from kenyon.cli.consoles import stderr, stdout, tell, tell_json
+    from kenyon.cli.results import bodies_of, scores_table
+    from kenyon.errors import ConfigError
+    from kenyon.experiments.compare import has_images, load_results, load_scores
+    from kenyon.experiments.runner import REFERENCE
+    from kenyon.experiments.store import unfinished
+    from kenyon.report.markdown import results_markdown
+    from kenyon.report.tables import results_tables
+
+    if json and markdown:
         raise ConfigError("--json and --markdown are two forms of one answer. Choose one.")
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
-    if told := unfinished(path):
-        stderr().print(told, soft_wrap=True)
-    if as_markdown:
+    if note := unfinished(path):
+        stderr().print(note, soft_wrap=True)
+    if markdown:
         if played and results:
             stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
         if not results:
             raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
         tell(results_markdown(results))
         return
-    if as_json:
-        body = {suite: scores_json(scores) for suite, scores in played.items()}
+    if json:
+        body = bodies_of(played, 0.0)
         for name, methods in results.items():
-            device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
-            body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
-        tell_json(plain(body))
+            body |= bodies_of({name: methods}, sum(r.seconds for r in methods.values()))
+        tell_json(body)
         return
     console = stdout()
     for title, scores in played.items():
@@ -60,34 +70,21 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
         _details_of_games(console, next(iter(scores.values())))
 
 
-def load_results(path: Path) -> dict[str, dict[str, Result]]:
-    """All results at or below a path: benchmark -> label -> result, points in the order of their values. Labels tell
-    apart what was made under different settings.
-    """
-    files = [File(name.as_posix(), result, name) for name, result in reported(path)]
-    files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
-    groups: dict[str, list[File[Result]]] = {}
-    for file in files:
-        groups.setdefault(file.result.title, []).append(file)
-    found: dict[str, dict[str, Result]] = {}
-    for title, some in groups.items():
-        named = {id(file): label for file, label in labels(some, apart=True)}
-        found[title] = {named[id(file)]: file.result for file in some}
-    return found
+def _made(console: Console, result: ResultBase) -> None:
+    """Print settings, device, date and versions."""
+    from kenyon.report.tables import duration
+    from kenyon.utils.text import counted, printable
 
-
-def _made(console: Console, result: Kept[Any, Any]) -> None:
-    """With which settings, where, when and by what."""
     settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
     console.print("Settings: " + printable(", ".join(f"{k}={v}" for k, v in settings.items())))
     for fleet in result.fleets:
         versions = printable(", ".join(f"{k} {v}" for k, v in fleet.versions.items()))
-        beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
+        shared = f", their share of {fleet.together} runs trained together" if fleet.together else ""
         exact = ", deterministic" if fleet.deterministic else ""
-        beside += f", on a device shared with {counted(fleet.sharing, 'other training')}" if fleet.sharing else ""
+        shared += f", on a device shared with {counted(fleet.sharing, 'other training')}" if fleet.sharing else ""
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {printable(fleet.device)} "
-            f"({printable(fleet.precision)}{exact}){beside}, {printable(fleet.finished)}; {versions}",
+            f"({printable(fleet.precision)}{exact}){shared}, {printable(fleet.finished)}; {versions}",
         )
 
     if result.unsealed:
@@ -95,7 +92,7 @@ def _made(console: Console, result: Kept[Any, Any]) -> None:
         console.print(f"Unsealed: an earlier version wrote the numbers of seeds {seeds}, without a checksum.")
 
 
-def _diverged(console: Console, result: Kept[Any, Any], where: Callable[[int, int], str]) -> None:
+def _diverged(console: Console, result: ResultBase, where: Callable[[int, int], str]) -> None:
     for run in result.runs:
         if run.diverged is not None:
             console.print(f"Seed {run.seed}: diverged in {where(*run.diverged)}.")
@@ -129,14 +126,17 @@ def _details(console: Console, result: Result) -> None:
 
 
 def _fitting(tasks: int, width: int) -> list[int]:
-    """As many tasks as have room side by side, evenly spaced, the first and the last among them."""
-    room = max(2, (width - 14) // 5)  # columns of four characters beside the names of rows
+    """Return as many tasks as fit into a width, evenly spaced, with the first and the last."""
+    room = max(2, (width - 14) // 5)  # columns of four characters shared the names of rows
     if tasks <= room:
         return list(range(tasks))
     return sorted({round(i * (tasks - 1) / (room - 1)) for i in range(room)})
 
 
 def _by_task(title: str, rows: dict[str, Array], tasks: list[int], form: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for t in tasks:

@@ -6,8 +6,8 @@ EWC on Omniglot from its text.
 
 from __future__ import annotations
 
+from kenyon.experiments.config import Config
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import Config
 
 ACCURACY: dict[str, dict[str, float]] = {
     "s-cifar-100": {

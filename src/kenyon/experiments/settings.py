@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kenyon.experiments.spec import settings
+from kenyon.experiments.config import settings
 from kenyon.methods import METHODS
 
 MEANINGS = {

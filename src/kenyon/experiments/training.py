@@ -1,6 +1,6 @@
-"""From a trainer that has finished to what is kept of it: runs and their origin.
+"""A job of images: stream, network, method and trainer from run specifications, and results from a trainer.
 
-One fleet from its cells to saved results. Points that differ in strengths only are runs of one program.
+Grid points that differ in strengths only are runs of one program.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ import datetime
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any
 
 import torch
 
 from kenyon.benchmarks.registry import find_benchmark, make
 from kenyon.data import Source, Stream
-from kenyon.experiments.grid import C, Cell, CellOf
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import RunSpec
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import FleetOrigin, Result, Run
-from kenyon.experiments.spec import Config
-from kenyon.experiments.store import PointFolder
-from kenyon.experiments.unfinished import State, identity_of, state_path
+from kenyon.experiments.store import Job, PointFolder, identity_of, state_path
 from kenyon.experiments.weights import weights_of
 from kenyon.methods import Method, find_method
 from kenyon.models import Net
@@ -99,18 +98,7 @@ SAVE_EVERY = 30.0  # seconds between states while a task is being learned
 REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
 
 
-@dataclass(frozen=True)
-class CrewOf(Generic[C]):
-    """Runs that train together: of one structure, and at one moment of their training."""
-
-    cells: tuple[CellOf[C], ...]
-    begun: State | None = None  # the state, perhaps of more runs, that these go on from
-
-
-Crew = CrewOf[Config]  # of images
-
-
-def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
+def build_method(cells: Sequence[RunSpec], device: torch.device) -> Method:
     """The method of a fleet: strengths that differ between its runs become tensors (R,), one number a row."""
     config = cells[0].config
     hyper, spec = dict(config.hyper), find_method(config.method)
@@ -154,7 +142,7 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
     return net(learned, bare.dtype) if learned else bare
 
 
-def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
+def build_trainer(cells: Sequence[RunSpec], source: Source, device: torch.device) -> Trainer:
     """The trainer of some cells of one structure, standing at the beginning."""
     config, method = cells[0].config, build_method(cells, device)
     of_seed = {
@@ -166,8 +154,8 @@ def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -
     return Trainer(build_net(config, method, streams[0], device), streams, method, config.training, members=members)
 
 
-def train_crew(
-    crew: Crew,
+def train_tasks(
+    job: Job,
     source: Source,
     *,
     device: torch.device,
@@ -181,10 +169,10 @@ def train_crew(
     Whatever else ends it, the last complete epoch that is still at hand is saved. `keep_every`: also keep the weights
     after every task.
     """
-    cells = crew.cells
+    cells = job.runs
     trainer = build_trainer(cells, source, device)
-    if crew.begun is not None:
-        begun = crew.begun
+    if job.begun is not None:
+        begun = job.begun
         trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
         if not _possible(trainer):
             raise StateError(begun.path, "it stands where this training never comes by")
@@ -219,7 +207,7 @@ def _possible(trainer: Trainer) -> bool:
     return there and len(at.records) == at.phase // stages
 
 
-def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
+def _keep_task(trainer: Trainer, cells: Sequence[RunSpec], out: Path) -> None:
     """The weights of every run where a task has just ended; after the last task they are the final ones."""
     at, learned = trainer.position, trainer.tasks_before
     if not learned or at.epoch or trainer.stage or at.phase == len(trainer.phases):
@@ -230,7 +218,7 @@ def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
             write_atomically(path, weights_of(trainer, number, cell))
 
 
-def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path, keep_every: bool) -> None:
+def _keep(trainer: Trainer, cells: Sequence[RunSpec], out: Path, keep_every: bool) -> None:
     """Point after point: killed in between, those that are saved are finished and the others go on from the state."""
     runs = runs_of(trainer)
     for _, same in groupby(range(len(cells)), key=lambda number: cells[number].point.name):

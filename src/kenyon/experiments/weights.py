@@ -17,7 +17,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import Cell
+from kenyon.experiments.grid import RunSpec
 from kenyon.experiments.store import comparable
 from kenyon.methods import Method
 from kenyon.models import Net
@@ -25,7 +25,7 @@ from kenyon.training import Trainer
 from kenyon.utils.formats import ChangedError, FileSum
 
 
-def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
+def weights_of(trainer: Trainer, number: int, run: RunSpec) -> bytes:
     """One run's present weights."""
     M = trainer.members
     if trainer.discrete is not None:
@@ -36,7 +36,7 @@ def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
     else:
         views = trainer.net.layout.views(trainer.theta[number])
     # One entry only: the format keeps several in no certain order, and equal weights shall be equal files.
-    head = {"run": json.dumps({"config": cell.config.as_dict(), "seed": cell.seed})}
+    head = {"run": json.dumps({"config": run.config.as_dict(), "seed": run.seed})}
     return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
 
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kenyon.experiments.published import published_for
-from kenyon.experiments.results import Kept, Result
+from kenyon.experiments.results import Result, ResultBase
 from kenyon.metrics import Summary
 from kenyon.utils.text import counted
 
@@ -223,19 +223,19 @@ def _fewer(results: Mapping[str, Result]) -> list[str]:
     return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
 
 
-def of_fewer(measure: Summary | None, r: Kept[Any, Any]) -> str:
+def of_fewer(measure: Summary | None, r: ResultBase) -> str:
     """The number of runs that have a measure, where the column of runs says more."""
     return "" if measure is None or measure.count == len(r.complete_runs) else f", n {measure.count}"
 
 
-def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:
+def diverged(results: Mapping[str, ResultBase]) -> list[str]:
     """Which runs are missing from the means, since their loss did not stay finite."""
     lost = {name: len(r.runs) - len(r.complete_runs) for name, r in results.items()}
     told = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
     return [f"Diverged: {_some(told)}."] if told else []
 
 
-def run_count(r: Kept[Any, Any]) -> str:
+def run_count(r: ResultBase) -> str:
     """The complete runs, and of how many where some diverged."""
     complete = len(r.complete_runs)
     return str(complete) if complete == len(r.runs) else f"{complete} of {len(r.runs)}"

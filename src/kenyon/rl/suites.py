@@ -36,7 +36,7 @@ class Arena:
     name: str  # of the suite
     backbone: Callable[[Suite], Backbone]
     width: int  # of a single learner; several learners share its number of parameters
-    ppo: Ppo
+    training: Ppo
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
     widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
     module: str | None = None  # that registers the suite when it is imported
@@ -121,7 +121,7 @@ ATARI = Arena(
     "atari",
     lambda suite: atari_cnn,
     width=128,
-    ppo=Ppo(),
+    training=Ppo(),
     hyperparameters=_family(ewc=1e5, mas=10, cpr=0.05, af=1e-5, gamma=0.01),
     widths={5: 32},
     module="kenyon.rl.atari",
@@ -135,7 +135,7 @@ ARENAS: dict[str, Arena] = {
             "rl-mini",
             small_mlp,
             width=24,
-            ppo=Ppo(
+            training=Ppo(
                 steps=24_576,
                 copies=32,
                 horizon=16,

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kenyon.experiments.results import Kept
-from kenyon.experiments.spec import Config, Configured
+from kenyon.experiments.config import Config
+from kenyon.experiments.results import ResultBase
 from kenyon.experiments.training import SAVE_EVERY
 from kenyon.sweep.leases import EXPIRY
 
@@ -50,7 +49,7 @@ class Work:
     width: int
 
     @classmethod
-    def of(cls, config: Configured, runs: int) -> Work:
+    def of(cls, config: Config, runs: int) -> Work:
         shape = config.architecture
         return cls(config.benchmark, config.method, runs, config.length, shape.learners, shape.width)
 
@@ -64,11 +63,9 @@ class Seen:
     seconds: float
 
 
-def seen_in(
-    result: Kept[Any, Any], configured: Callable[[Mapping[str, Any]], Configured] = Config.from_dict
-) -> list[Seen]:
-    """The fleets of a result. Of one that had runs of several points, each point tells the same."""
-    config = configured(result.config)
+def seen_in(result: ResultBase) -> list[Seen]:
+    """Return the fleets of a result. Results of several points that trained together have the same."""
+    config = Config.from_dict(result.config)
     found = []
     for fleet in result.fleets:
         runs = fleet.together or len(fleet.seeds)

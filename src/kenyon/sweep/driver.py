@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kenyon.errors import KenyonError, ResultsError
-from kenyon.experiments.grid import AnyCell
-from kenyon.experiments.incomplete import commands_for
+from kenyon.experiments.grid import RunSpec
+from kenyon.experiments.results import RESULTS
+from kenyon.experiments.runner import gather
+from kenyon.experiments.scheduler import commands_for
 from kenyon.experiments.store import PointFolder, files_below
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
-from kenyon.sweep.jobs import DIED, FAILED, KINDS, STOPPED, TAKEN, Fleet, Order, Outcome, kind_of
+from kenyon.sweep.jobs import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.leases import DRIVER, Leases
-from kenyon.sweep.merge import name_of, pull_results, results_lease, settle
+from kenyon.sweep.merge import merge_fleet, name_of, pull_results, results_lease
 from kenyon.sweep.plan import Sweep
-from kenyon.sweep.storage import MARKS, Folder, Space
+from kenyon.sweep.storage import MARKS, Storage
 from kenyon.training import Interrupted
 from kenyon.utils.files import MACHINE
 
@@ -32,12 +34,12 @@ ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is 
 
 
 class Queue:
-    def __init__(self, space: Space, fleets: Sequence[Fleet]) -> None:
-        self.space = space
-        self.works = {fleet.id: Work.of(fleet.cells[0].config, len(fleet.cells)) for fleet in fleets}
+    def __init__(self, storage: Storage, fleets: Sequence[Fleet]) -> None:
+        self.storage = storage
+        self.works = {fleet.id: Work.of(fleet.runs[0].config, len(fleet.runs)) for fleet in fleets}
         self.waiting = list(fleets)
         self.first: list[Fleet] = []  # begun before, and to be gone on with
-        self.seen = seen_in_store(space)
+        self.seen = seen_in_store(storage)
         self.known: set[str] = set()  # marks among them
         self.sorted_with = 0
         self._sort()
@@ -55,7 +57,7 @@ class Queue:
         """From the marks that are there now."""
         for id in set(marks) & self.works.keys() - self.known:
             self.known.add(id)
-            mark = Outcome.load(self.space, id)
+            mark = Outcome.load(self.storage, id)
             if mark is not None and mark.seconds > 0:
                 self.seen.append(Seen(self.works[id], mark.device, mark.seconds))
         if len(self.seen) > ENOUGH * self.sorted_with:
@@ -68,13 +70,13 @@ class Queue:
         self.waiting.sort(key=lambda fleet: -cost[fleet.id])
 
 
-def seen_in_store(space: Space) -> list[Seen]:
+def seen_in_store(storage: Storage) -> list[Seen]:
     """What the results that are here tell; those that cannot be read, or whose methods are not known, nothing."""
     seen: list[Seen] = []
-    for kind in KINDS:
-        for path in files_below(space.local, kind.results.FILE):
+    for kind in RESULTS:
+        for path in files_below(storage.local, kind.FILE):
             with suppress(KenyonError):
-                seen += seen_in(kind.results.load(path), kind.configured)
+                seen += seen_in(kind.load(path))
     return seen
 
 
@@ -119,8 +121,8 @@ def carry_out(
     """Until every fleet has a mark. When `stop` says so, states are saved and Interrupted raised; doing the same
     again continues there. `watch` is called now and then.
     """
-    space, leases = sweep.space, Leases(sweep.space)
-    queue, deaths = Queue(space, sweep.fleets), Counter[str]()
+    storage, leases = sweep.storage, Leases(sweep.storage)
+    queue, deaths = Queue(storage, sweep.fleets), Counter[str]()
     elsewhere: dict[str, Fleet] = {}  # claimed by others
     over: dict[str, bytes] = {}  # leases of others that are over
     with ExitStack() as closing:
@@ -136,7 +138,7 @@ def carry_out(
             while queue and place.free:
                 fleet = queue.next()
                 place.start(sweep.order(fleet, over.pop(fleet.id, b"")))
-            for order, outcome in place.finished(space.pause):
+            for order, outcome in place.finished(storage.pause):
                 fleet = order.fleet
                 deaths[fleet.id] += outcome.end == DIED
                 if outcome.end == FAILED or deaths[fleet.id] == LIVES:
@@ -145,7 +147,7 @@ def carry_out(
                     elsewhere[fleet.id] = fleet
                 elif outcome.end in (STOPPED, DIED):
                     queue.put_first(fleet)
-            marks = set(space.names(MARKS))
+            marks = set(storage.names(MARKS))
             queue.learn(marks)
             for id in [*elsewhere]:
                 if id in marks:
@@ -159,17 +161,17 @@ def carry_out(
 def _give_up(sweep: Sweep, fleet: Fleet, outcome: Outcome) -> None:
     """Leave its states beside the results, where `kenyon run` goes on from them, and say that it ended."""
     with suppress(ResultsError, OSError):  # what cannot be moved stays where it is
-        sweep.space.pull(fleet.folder)
-        settle(sweep.space, fleet.folder)
+        sweep.storage.pull(fleet.folder)
+        merge_fleet(sweep.storage, fleet.folder)
     why = outcome.why or f"Its worker died {LIVES} times, perhaps for want of memory on the host."
-    Outcome(FAILED, why).save(sweep.space, fleet.id)
+    Outcome(FAILED, why).save(sweep.storage, fleet.id)
 
 
 class Unfinished(KenyonError):
     """Some runs of a sweep could not be trained; all others are finished, and here."""
 
     def __init__(
-        self, reasons: dict[str, list[AnyCell]], folder: Path | None, results: dict[str, dict[str, Any]]
+        self, reasons: dict[str, list[RunSpec]], folder: Path | None, results: dict[str, dict[str, Any]]
     ) -> None:
         """`folder`: of the results, where it is one that `kenyon run` can write to."""
         self.results = results
@@ -177,30 +179,30 @@ class Unfinished(KenyonError):
         lines = [f"{count} {'run is' if count == 1 else 'runs are'} missing. The same command tries them again."]
         if folder is not None:
             lines[0] += " Or one by one:"
-        for why, cells in reasons.items():
-            lines += [why, *(commands_for(cells, folder) if folder else ())]
+        for why, runs in reasons.items():
+            lines += [why, *(commands_for(runs, folder) if folder else ())]
         super().__init__("\n".join(lines))
 
 
 def collect(sweep: Sweep) -> dict[str, dict[str, Any]]:
     """The results, of games the scores, by benchmark and label. Raises Unfinished where there are not all."""
-    space, leases = sweep.space, Leases(sweep.space)
-    missing = {Fleet.key(cell): cell for cell in sweep.missing()}
+    storage, leases = sweep.storage, Leases(sweep.storage)
+    missing = {Fleet.key(run): run for run in sweep.missing()}
     found: dict[str, dict[str, Any]] = {}
     for name, plan in sweep.plans.items():
         found[name] = {}
         for points in plan.methods:
             with leases.holding(results_lease(points[0])):
-                pull_results(space, points)  # once more, when nobody else adds to them
-                found[name] |= kind_of(name).gather(plan, points)
+                pull_results(storage, points)  # once more, when nobody else adds to them
+                found[name] |= gather(plan, points)
                 for point in points:
-                    space.push(name_of(space, PointFolder(space.local, point).result_path))
-    reasons: dict[str, list[AnyCell]] = {}
+                    storage.push(name_of(storage, PointFolder(storage.local, point).result_path))
+    reasons: dict[str, list[RunSpec]] = {}
     for fleet in sweep.fleets:
-        mark = Outcome.load(space, fleet.id)
-        lost = [cell for key in fleet.keys if (cell := missing.pop(key, None))]
+        mark = Outcome.load(storage, fleet.id)
+        lost = [run for key in fleet.keys if (run := missing.pop(key, None))]
         if lost:
             reasons.setdefault((mark and mark.why) or "They are not in the store any more.", []).extend(lost)
     if reasons:
-        raise Unfinished(reasons, space.local if isinstance(space, Folder) else None, found)
+        raise Unfinished(reasons, storage.local if storage.is_folder else None, found)
     return found

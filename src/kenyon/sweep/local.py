@@ -20,17 +20,17 @@ from typing import Any
 
 import torch
 
-from kenyon.rl.runner import GamesProgress
+from kenyon.experiments.progress import Progress
 from kenyon.sweep.jobs import DIED, FAILED, Order, Outcome
 from kenyon.sweep.worker import work
 from kenyon.utils.files import cores
 
 
-class Here:
+class Local:
     busy = 0  # an order is finished when it has been started
 
     def __init__(
-        self, device: str, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False
+        self, device: str, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
     ) -> None:
         self.device, self.progress, self.stopping = device, progress, stop
         self.ended: list[tuple[Order, Outcome]] = []

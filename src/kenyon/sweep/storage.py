@@ -34,6 +34,7 @@ from kenyon.utils.files import remove_unfinished, temporary_path, write_atomical
 
 
 class Address:
+    is_folder = False
     pause = 15.0  # every look is a request, and some are paid for
 
     def __init__(self, address: str) -> None:
@@ -156,10 +157,11 @@ MARKS = f"{HOME}/marks"
 BEGUN = f"{HOME}/begun"  # how much of a fleet was done when it was last stopped
 
 
-class Space(Protocol):
+class Storage(Protocol):
     """Small files that all see, and whole folders that one worker at a time has on its machine."""
 
     address: str  # what other processes open it with
+    is_folder: bool  # commands such as `kenyon run --out` can use it
     local: Path  # where its files are on this machine, or the copies of those that were pulled
     pause: float  # seconds between two looks at it
 
@@ -197,6 +199,7 @@ class Space(Protocol):
 class Folder:
     """A folder of this machine or of a network. What is written is there for all at once: nothing to pull or push."""
 
+    is_folder = True
     pause = 1.0
 
     def __init__(self, path: Path) -> None:
@@ -265,7 +268,7 @@ class Folder:
     def drop(self, name: str) -> None: ...
 
 
-def open_space(address: Path | str) -> Space:
+def open_storage(address: Path | str) -> Storage:
     """A folder's path, or an address with `://`."""
     if not str(address):
         raise ConfigError("--out is empty. Give a folder or an address; the present folder is '.'.")
@@ -274,10 +277,10 @@ def open_space(address: Path | str) -> Space:
     return Folder(Path(address).absolute())
 
 
-def check_space(space: Space) -> None:
+def check_storage(storage: Storage) -> None:
     """That it can be written to, before anything is planned."""
-    if isinstance(space, Folder):
-        check_writable(space.local / HOME)
+    if storage.is_folder:
+        check_writable(storage.local / HOME)
     else:
-        space.write(f"{HOME}/.writable", b"")
-        space.remove(f"{HOME}/.writable")
+        storage.write(f"{HOME}/.writable", b"")
+        storage.remove(f"{HOME}/.writable")

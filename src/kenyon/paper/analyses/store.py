@@ -19,8 +19,8 @@ import torch
 
 from kenyon.data import Source
 from kenyon.errors import ResultsError
+from kenyon.experiments.config import Config
 from kenyon.experiments.results import Result, compact, plain
-from kenyon.experiments.spec import Config
 from kenyon.experiments.store import check_writable, config_digest, weights_path
 from kenyon.experiments.training import origin_here
 from kenyon.metrics import Summary

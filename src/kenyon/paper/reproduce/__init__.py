@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ConfigError, KenyonError, ResultsError
 from kenyon.experiments.progress import Progress
+from kenyon.experiments.runner import Plan, execute
 from kenyon.paper.reproduce import forgetting, learners, mechanisms, performance  # noqa: F401  (they register)
 from kenyon.paper.reproduce.figure import REPRODUCTIONS, Reproduction, find_reproduction
 from kenyon.paper.reproduce.page import Written, write
 from kenyon.paper.reproduce.runs import SCALES, Place, Scale, Wanted, find_scale, gather
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import GamesPlan, execute_games
 from kenyon.training import choose_device
 from kenyon.utils.files import as_path
 
@@ -38,7 +38,7 @@ def reproduce(
     device: str = "auto",
     train: bool = True,
     progress: Progress | None = None,
-    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None,
+    play: Callable[[Plan], dict[str, Any]] | None = None,
     told: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Written]:
@@ -63,7 +63,7 @@ def reproduce(
         choose_device(device),
         folder,
         train,
-        play or execute_games,
+        play or execute,
     )
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written: list[Written] = []

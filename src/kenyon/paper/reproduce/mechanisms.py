@@ -9,11 +9,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.runner import missing_of
+from kenyon.experiments.compare import measures, unmeasured
+from kenyon.experiments.results import GameResult
+from kenyon.experiments.runner import Plan, missing_runs
+from kenyon.experiments.runner import plan as plan_runs
 from kenyon.paper.reproduce.figure import CIFAR, Claim, Comparison, Figure, claimed, of_values, reproduction
 from kenyon.paper.reproduce.runs import Found, Place, Scale, Variant, Wanted, by_seed, compared, measured
-from kenyon.rl.results import GameResult, measures, unmeasured
-from kenyon.rl.runner import GamesPlan, plan_games
 from kenyon.rl.scores import fig6 as fig6_views
 
 THREE = (Variant("ewc", called="SCL"), Variant("mcl-ewc", called="MCL"), Variant("caf-ewc", called="CAF"))
@@ -113,7 +114,7 @@ SIZES: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {
 @reproduction("fig6", "eight Atari games learned one after another; at smaller scales five tiny games", "days")
 def fig6(found: Found, place: Place) -> Figure:
     suite, methods, shortened = SIZES[place.scale.name]
-    plan = plan_games(
+    plan = plan_runs(
         suite, methods, place.scale.trained(SEEDS), overrides=shortened, device=place.device.type, out=place.runs
     )
     if not place.train:
@@ -147,8 +148,8 @@ def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
     return dict(zip((run.seed for run in result.complete_runs), values, strict=True))
 
 
-def _check_present(plan: GamesPlan, shortened: Mapping[str, int]) -> None:
-    missing = list(dict.fromkeys(cell.config.method for cell in missing_of(plan.out, plan.points, plan.seeds)))
+def _check_present(plan: Plan, shortened: Mapping[str, int]) -> None:
+    missing = list(dict.fromkeys(cell.config.method for cell in missing_runs(plan.out, plan.points, plan.seeds)))
     if missing:
         words = ["kenyon", "run", plan.points[0].config.benchmark, "--method", ",".join(missing)]
         words += ["--seeds", str(len(plan.seeds))]

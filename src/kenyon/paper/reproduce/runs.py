@@ -18,17 +18,14 @@ import torch
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Source
 from kenyon.errors import ResultsError, unknown
-from kenyon.experiments.grid import Point
-from kenyon.experiments.incomplete import command_of
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE, Plan, check_folders, execute
-from kenyon.experiments.scheduler import MOST
-from kenyon.experiments.spec import configure
+from kenyon.experiments.scheduler import MOST, command_of
 from kenyon.experiments.store import PointFolder
 from kenyon.paper.analyses import analyse, find_analysis
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import GamesPlan, execute_games
 from kenyon.utils.views import View
 
 
@@ -128,7 +125,7 @@ class Place:
     device: torch.device
     data: Path | None = None
     train: bool = True  # False: missing runs are an error
-    play: Callable[[GamesPlan], dict[str, GameResult]] = execute_games  # how games are learned and shown
+    play: Callable[[Plan], dict[str, Any]] = execute  # how games are learned and shown
 
     @property
     def runs(self) -> Path:
@@ -150,12 +147,12 @@ class Had:
 Found = dict[str, dict[str, Had]]  # benchmark -> what the figure calls it -> results
 
 
-def point_of(place: Place, benchmark: str, variant: Variant) -> Point:
+def point_of(place: Place, benchmark: str, variant: Variant) -> GridPoint:
     """A variant that changes nothing is the method itself, whoever trained it."""
     given = {**place.scale.settings, **variant.settings}
     config = configure(benchmark, variant.method, tasks=_tasks(place, benchmark), overrides=given)
     usual = configure(benchmark, variant.method, tasks=_tasks(place, benchmark), overrides=place.scale.settings)
-    return Point(config, {} if config == usual else dict(variant.settings))
+    return GridPoint(config, {} if config == usual else dict(variant.settings))
 
 
 def _tasks(place: Place, benchmark: str) -> int | None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from kenyon.experiments.compare import has_images
 from kenyon.report.page import measures
 from kenyon.report.page.analyses import analyses
 from kenyon.report.page.document import whole_page
 from kenyon.report.page.entries import SECTIONS, Entry, Group, Section, collect, section
 from kenyon.report.page.games import collect_games
-from kenyon.rl.results import has_images
 from kenyon.utils.files import as_path, write_atomically
 
 __all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]

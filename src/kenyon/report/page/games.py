@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kenyon.experiments.compare import measures, saved_scores, unmeasured
+from kenyon.experiments.results import GameResult
 from kenyon.report.markdown import place
 from kenyon.report.page.entries import Section
 from kenyon.report.page.html import MISSING, Figures, Markup, breakable, joined, scrolled, shown, table, tag
 from kenyon.report.page.origin import Origin, origin_part
 from kenyon.report.page.summary import pm
 from kenyon.report.tables import duration, run_count
-from kenyon.rl.results import GameResult, measures, saved_scores, unmeasured
 from kenyon.rl.scores import Measured, fig6
 from kenyon.utils.text import counted
 

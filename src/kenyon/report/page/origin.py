@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kenyon.experiments.results import Kept, Result, Run, value_text
+from kenyon.experiments.results import Result, ResultBase, Run, value_text
 from kenyon.experiments.store import flatten
 from kenyon.metrics import average_accuracy, backward_transfer, forward_transfer, learning_accuracy
 from kenyon.report.page.html import MISSING, Markup, scrolled, shown, table, tag
@@ -22,7 +21,7 @@ class Origin:
 
     label: str
     file: str
-    result: Kept[Any, Any]
+    result: ResultBase
     runs: Markup  # a table of them
     place: str  # where links to it lead
 
@@ -55,7 +54,7 @@ def _folded(one: Origin) -> Markup:
     )
 
 
-def _settings(result: Kept[Any, Any]) -> Markup:
+def _settings(result: ResultBase) -> Markup:
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
     if result.point:
         settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
@@ -94,7 +93,7 @@ def _measured(result: Result, run: Run) -> list[str]:
     return [shown(v if math.isfinite(v) else None) for v in values]
 
 
-def _fleets(result: Kept[Any, Any]) -> Markup:
+def _fleets(result: ResultBase) -> Markup:
     head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
     rows = []
     for fleet in result.fleets:
