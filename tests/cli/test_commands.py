@@ -342,7 +342,7 @@ def test_unfinished_runs_are_named(kenyon: Callable[..., Said], tmp_path: Path, 
     for words in (["show"], ["report", "--out", tmp_path / "r.html"]):
         said = kenyon(words[0], tmp_path / "results", *words[1:])
         assert said.code == (0 if finished else 1)
-        assert "Unfinished runs are in digits/ewc: the command that began them goes on" in said.err
+        assert "Unfinished runs are in digits/ewc: the command that began them resumes" in said.err
 
 
 def test_the_picture_is_of_what_was_there_too(

@@ -94,7 +94,7 @@ def test_what_is_missing_is_told_after_what_there_is(
     [
         ("benchmrk = 'digits'", "Did you mean benchmark?"),
         ("benchmark = 'digitz'", "There is no benchmark called 'digitz'. Did you mean digits"),
-        ("games = 'catch'", "games is for suites of games (atari, atari-sticky, rl-mini)"),
+        ("games = 'catch'", "--games is for suites of games: atari, atari-sticky, rl-mini"),
         ("steps = 64", "steps is a setting. Write it below a line [settings]"),
         ("benchmark = 'rl-mni'", "Did you mean rl-mini"),
         (

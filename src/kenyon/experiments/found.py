@@ -201,4 +201,6 @@ def _value(value: Any) -> str:
         return f"[{', '.join(map(_value, value))}]"
     if type(value) is float:
         return repr(value)  # TOML has nan and inf
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"TOML has no {type(value).__name__}")
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows the character DEL
