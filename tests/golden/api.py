@@ -338,6 +338,7 @@ def registered() -> Api:
     """Other names that a user may type."""
     from kenyon.analysis import ANALYSES
     from kenyon.reproduce import REPRODUCTIONS, SCALES
+
     from kenyon.rl import SUITES
 
     return {

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from kenyon.streams import Classes, Crop, Domains, Group, ResizedCrop, Source, Times, from_arrays
+from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
 from torch import Tensor, nn
 
 import kenyon
-from kenyon.streams import Classes, Crop, Domains, Group, ResizedCrop, Source, Times, from_arrays
-from kenyon.tools import AF1, AF2, AFS, Collaborative, Protection
 from tests.golden.modules import MODULES, convolutions, recurrent, residual, transformer
 from tests.golden.values import Bits, Exact, Percent, Values
 from tests.golden.workbench import Bench, clouds, command, last_json, noise, numbers_of, pictures, saved, tensors
@@ -152,9 +152,10 @@ add("r-cifar-10-100/caf-mas", partial(cifar, benchmark="r-cifar-10-100", method=
 @contextmanager
 def own(name: str, source: Source, backbone: Callable[[int, int], nn.Module], **regime: Any) -> Iterator[str]:
     """A benchmark as a user's file makes one."""
-    from kenyon.experiments import BENCHMARKS, benchmark
     from kenyon.streams import SOURCES
     from kenyon.train import Training
+
+    from kenyon.experiments import BENCHMARKS, benchmark
 
     def load(data: object) -> Source:
         return source
@@ -293,9 +294,8 @@ def first_weights(bench: Bench) -> Values:
 
 def streams(bench: Bench) -> Values:
     """Which samples make which task of which seed."""
-    from PIL import Image
-
     from kenyon.streams import Groups, find_source, from_dataset, from_folder
+    from PIL import Image
 
     x, y = clouds(0, 8, size=120, classes=6)
     place = ["north", "south"]
@@ -586,8 +586,9 @@ add("rl-mini, set/three learners", partial(games, methods="caf-ewc", learners=3,
 
 def played(bench: Bench) -> Values:
     """A saved policy acts."""
-    from kenyon.rl import find_suite
     from kenyon.rl.policy import policy_of
+
+    from kenyon.rl import find_suite
 
     games(bench, "ewc", seeds="1")
     policy = policy_of(bench.folder / "rl-mini" / "ewc", seed=0, game="dodge")

@@ -83,9 +83,10 @@ UNFINISHED: dict[str, Unfinished] = {
 
 def run_own(benchmark: str, method: str, out: Path, **settings: Any) -> None:
     """`kenyon run` with the user's file in the place of what it has; as if for the first time in this process."""
+    from kenyon.streams import SOURCES
+
     from kenyon.experiments import BENCHMARKS
     from kenyon.methods import METHODS
-    from kenyon.streams import SOURCES
 
     for registry in (BENCHMARKS, METHODS, SOURCES):
         for name in ("little-digits", "ewc-af1-cpr"):
