@@ -3,9 +3,9 @@
     python -m tests.golden.api --record     # write api.json
     python -m tests.golden.api --check      # what a user of then would miss; exit status 1 if anything
 
-Recorded are: importable names with their signatures, every import in the documentation and the examples, commands with
-options and defaults, methods, benchmarks, settings with their values, and the keys of JSON output. More is always
-welcome. What goes on purpose stands in `deprecated.json`, with the reason.
+Recorded are: importable names with their signatures, every import in the documentation and the examples, commands
+with options and defaults, methods, benchmarks, settings with their values, and the keys of JSON output. More is
+always welcome. What goes on purpose stands in `deprecated.json`, with the reason.
 
 Only `command_tree` and `PARTS` know where things are inside.
 """
@@ -38,7 +38,8 @@ RESULTS = HERE / "v0_1" / "results"
 # Modules whose public names are part of the interface: what `import kenyon` gives, and what the pages speak of.
 PARTS = (
     "analysis", "errors", "experiments", "forces", "importance", "methods", "metrics", "nets", "penalties",
-    "predictions", "reproduce", "rl", "rl.policy", "strengths", "streams", "sweep", "theory", "tools", "tracked", "train",
+    "predictions", "reproduce", "rl", "rl.policy", "strengths", "streams", "sweep", "theory", "tools", "tracked",
+    "train",
 )  # fmt: skip
 ITSELF = "(...)"  # of a class: its constructor
 
