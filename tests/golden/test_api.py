@@ -61,10 +61,10 @@ def test_what_is_missing_is_noticed(path: tuple[str, ...], name: str, now: api.A
 
 
 def test_missing_imports_are_noticed(now: api.Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    import kenyon.tools
+    import kenyon.regularizers
 
-    monkeypatch.delattr(kenyon.tools, "AFS")
-    assert set(missing(RECORDED, now)) == {"import kenyon.tools:AFS"}
+    monkeypatch.delattr(kenyon.regularizers, "AFS")
+    assert set(missing(RECORDED, now)) == {"import kenyon.regularizers:AFS"}
 
 
 @pytest.mark.parametrize(

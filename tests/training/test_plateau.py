@@ -78,7 +78,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
         return losses[:, trainer.position.epoch] * weight.sum(-1)
 
     history: list[Tensor] = []
-    validate = trainer._validate
+    validate = trainer.validate
 
     def patched() -> None:
         history.append(trainer.theta.clone())
@@ -86,7 +86,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr("kenyon.methods.registry.weighted_cross_entropy", made_up)
             validate()
 
-    trainer._validate = patched  # type: ignore[method-assign]
+    trainer.validate = patched  # type: ignore[method-assign]
 
     def watch(t: Trainer) -> bool:
         epoch = t.position.epoch - 1
