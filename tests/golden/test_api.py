@@ -64,7 +64,7 @@ def test_missing_imports_are_noticed(now: api.Api, monkeypatch: pytest.MonkeyPat
     import kenyon.regularizers
 
     monkeypatch.delattr(kenyon.regularizers, "AFS")
-    assert unexcused(missing(RECORDED, now), deprecated()) == ["import kenyon.tools:AFS"]
+    assert unexcused(missing(RECORDED, now), deprecated()) == ["class kenyon.tools:AFS"]
 
 
 @pytest.mark.parametrize(
