@@ -209,7 +209,6 @@ def import_everything() -> None:
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "the same every time"
     import kenyon.cli.games
-    import kenyon.rl.runner
     import matplotlib.backends.backend_pdf
     import matplotlib.backends.backend_svg
     import matplotlib.font_manager

@@ -15,12 +15,12 @@ from kenyon.experiments.config import Config
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import GameResult, GameRun
 from kenyon.experiments.store import Job, PointFolder, SavedState, identity_of, state_path
-from kenyon.experiments.training import REST, SAVE_EVERY, origin_here
+from kenyon.experiments.training import origin_here
 from kenyon.models import Net
 from kenyon.rl.suites import find_arena
-from kenyon.rl.trainer import Agents, Watcher
+from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
-from kenyon.training.checkpoint import Keeper, StateError, load_state
+from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
 from kenyon.utils.threads import cpu_threads
 
 
@@ -46,11 +46,11 @@ def build_agents(config: Config, seeds: Sequence[int], device: torch.device | st
 
 
 def resume(agents: Agents, state: SavedState, rows: Sequence[int]) -> None:
-    """Bring agents to where a state stands, as some of its rows."""
+    """Load some runs of a saved state into agents."""
     at = agents.position
     at.phase, at.epoch = state.reached
     if at.phase > len(agents.games) or at.epoch > agents.ppo.updates:
-        raise StateError(state.path, "it stands where this training never comes by")
+        raise StateError(state.path, "its position is none of this training")
     if at.epoch:  # in the middle of a game
         agents.enter_game()
     try:
@@ -58,33 +58,39 @@ def resume(agents: Agents, state: SavedState, rows: Sequence[int]) -> None:
         agents.position = load_state(state.path, tensors, state.identity, rows)
         agents.restore(tensors)
     except StateError:
-        agents.venue.leave()  # others are made from the state before
+        agents.venue.leave()  # others are built from the state before
         raise
 
 
 def train_games(job: Job, *, device: torch.device, out: Path, progress: Progress, stop: Callable[[], bool]) -> None:
-    """Train to the end and save. When `stop` says so after an update, the state is saved and Interrupted raised."""
-    cells = job.runs
-    agents = build_agents(cells[0].config, [cell.seed for cell in cells], device)
+    """Train a job of games to the end, and save its results.
+
+    When `stop` returns True after an update, the state is saved and Interrupted raised.
+    """
+    runs = job.runs
+    agents = build_agents(runs[0].config, [run.seed for run in runs], device)
     if job.begun is not None:
-        resume(agents, job.begun, job.begun.rows(cells))
+        resume(agents, job.begun, job.begun.rows(runs))
     at, updates = agents.position, agents.ppo.updates
-    progress.fleet_starts(cells, at.phase * updates + at.epoch, len(agents.games) * updates)
-    keeper = Keeper(agents, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
-
-    def trained(watch: Watcher) -> None:
-        with cpu_threads(1 if agents.net.small else None):
-            agents.run(watch)
-
+    progress.fleet_starts(runs, at.phase * updates + at.epoch, len(agents.games) * updates)
+    path, identity = state_path(out, runs), identity_of(runs)
     try:
-        keeper.over(
-            trained,
-            each=lambda: progress.update_done(agents),
-            stop=stop,
-            ended=lambda: progress.fleet_ends(agents.position.seconds),
-            keep=lambda: _keep(agents, PointFolder(out, cells[0].point)),
-            interrupted=Interrupted,
-        )
+        with (
+            cpu_threads(1 if agents.net.small else None),
+            Checkpointer(agents, path, identity, every=SAVE_EVERY, rest=REST) as checkpoint,
+        ):
+            for at in checkpoint.between(agents.updates()):
+                progress.update_done(agents)
+                if not stop():
+                    checkpoint.save_if_due()
+                    continue
+                checkpoint.save()
+                if at.phase < len(agents.games):
+                    raise Interrupted
+            agents.close()
+            progress.fleet_ends(agents.position.seconds)
+            checkpoint.retrying(lambda: _keep(agents, PointFolder(out, runs[0].point)))
+        checkpoint.remove()
     finally:
         agents.close()
 
@@ -117,7 +123,7 @@ def _keep(agents: Agents, folder: PointFolder) -> None:
 
 
 def _run(agents: Agents, number: int) -> GameRun:
-    """A run that diverged has the evaluations before, however long the runs beside it went on."""
+    """Return the result of one run. A run that diverged has the evaluations before."""
     at, G = agents.position, len(agents.games)
     fallen = at.diverged[number]
     rows = []

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from kenyon.experiments.config import Config
 from kenyon.experiments.results import ResultBase
-from kenyon.experiments.training import SAVE_EVERY
 from kenyon.sweep.leases import EXPIRY
+from kenyon.training.checkpoint import SAVE_EVERY
 
 Array = NDArray[np.float64]
 
