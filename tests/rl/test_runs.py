@@ -181,7 +181,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
             policy.act(none)
     assert policy.act(pixels[:0]).shape == (0,)
     weights_path(folder, 4).unlink()
-    with pytest.raises(ResultsError, match=r"what seed 4 learned was not kept\. Train it anew in another folder"):
+    with pytest.raises(ResultsError, match=r"the weights of seed 4 were not kept\. Train it again in another folder"):
         policy_of(folder, 4)
 
 
@@ -291,7 +291,7 @@ def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> N
     for name in names:
         config = configure("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
         assert Config.from_dict(json.loads(json.dumps(config.as_dict()))) == config
-        assert {"steps", "discount", "width"} <= set(settings(name))
+        assert {"steps", "discount", "width"} <= set(settings(name, games=True))
 
 
 def test_the_published_settings_of_atari(tmp_path: Path) -> None:

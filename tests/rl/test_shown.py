@@ -68,9 +68,9 @@ def test_which_agent_is_watched_is_asked_for(toys: Arena, kenyon: Kenyon, tmp_pa
     point = tmp_path / "toys/ewc/lambda_sp=1"
     (point / "weights-0.safetensors").unlink()
     said = kenyon("watch", point)
-    assert said.code == 1 and "was not kept. Those of seed 1 are there." in said.err
+    assert said.code == 1 and "were not kept. Those of seed 1 are there." in said.err
     (point / "weights-1.safetensors").unlink()
-    assert "Train it anew" in kenyon("watch", point).err
+    assert "Train it again" in kenyon("watch", point).err
     assert "OUT/SUITE/METHOD" in kenyon("watch", tmp_path / "nowhere").err
     assert "only scores of games" in kenyon("analyse", tmp_path).err
 

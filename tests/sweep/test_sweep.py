@@ -317,7 +317,7 @@ def test_results_that_were_removed_are_made_again(sweeping: Sweeping, tmp_path: 
 
 def test_runs_that_others_finished_count_as_done(tmp_path: Path) -> None:
     lease = Lease(open_storage(tmp_path), "fleet", 1)
-    told = working.Told(lease, 10, Silent())
+    told = working.LeaseProgress(lease, 10, Silent())
     told.before = 8
     two: Any = [None, None]
     told.fleet_starts(two, 50, 100)  # that go on: how far they had come counts at once
