@@ -1,5 +1,7 @@
 """A benchmark and a method of one's own in one file, as version 0.1 took them."""
 
+# ruff: noqa: I001  (saved results hold a digest of this code, in this order)
+
 import torch
 from sklearn.datasets import load_digits
 from torch import nn

@@ -397,6 +397,6 @@ def test_what_cannot_be_accepted(out: Path) -> None:
     body = unsealed(path)
     del body["runs"][0]["seed"]
     path.write_text(broken := json.dumps(body))
-    with pytest.raises(ResultsError, match="not a Kenyon result"):
+    with pytest.raises(ResultsError, match="cannot be read as a Kenyon result"):
         accept(path)
     assert path.read_text() == broken

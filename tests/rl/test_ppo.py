@@ -101,7 +101,7 @@ def test_what_the_network_looks_at() -> None:
     """Bytes as numbers from 0 to 1, with empty channels where the network is computed with more."""
     pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).view(1, 1, 2, 2)
     for wanted in (None, 1, 3):
-        net = SimpleNamespace(dtype=torch.float32, execute=SimpleNamespace(input_channels=wanted))
+        net = SimpleNamespace(dtype=torch.float32, executor=SimpleNamespace(input_channels=wanted))
         seen = looked_at(net, pixels)  # type: ignore[arg-type]
         assert seen.shape == (1, wanted or 1, 2, 2) and seen[0, 0].flatten().tolist() == pytest.approx(
             [0, 0.2, 1, 0.4]

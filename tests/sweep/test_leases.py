@@ -243,7 +243,9 @@ def test_who_slept_while_others_went_on_does_not_get_it(space: Storage, monkeypa
 
 
 @pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), ResultsError("no")])
-def test_a_beat_that_fails_is_not_the_last(space: Storage, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+def test_a_beat_that_fails_is_not_the_last(
+    space: Storage, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     monkeypatch.setattr(module, "BEAT", 0.01)
     lease = Leases(space).claim("fleet")
     assert lease is not None

@@ -62,7 +62,7 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
     spoil(body)
     path = tmp_path / "result.json"
     path.write_text(json.dumps(body))
-    with pytest.raises(ResultsError, match=r"result\.json is not a Kenyon result"):
+    with pytest.raises(ResultsError, match=r"result\.json cannot be read as a Kenyon result"):
         Result.load(path)
 
 
@@ -72,9 +72,9 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
         (lambda body: body.pop("format"), "it has no format"),
         (lambda body: body["config"].pop("games"), "config.games is no list of names"),
         (lambda body: body["runs"][0]["scores"][0].pop(), "are not rows of 5 numbers"),
-        (lambda body: body["runs"][1]["scores"].pop(), "are not a row a moment"),
+        (lambda body: body["runs"][1]["scores"].pop(), "are not a row for each moment"),
         (lambda body: body["moments"].clear(), "a game has no moment"),
-        (lambda body: body["config"].pop("training"), "config.training is no object"),
+        (lambda body: body["config"].pop("training"), "required field `training` - at `$.config`"),
     ],
 )
 def test_scores_out_of_form(spoil: Callable[[Any], None], told: str, tmp_path: Path) -> None:
