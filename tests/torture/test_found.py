@@ -70,11 +70,11 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
     ("spoil", "told"),
     [
         (lambda body: body.pop("format"), "it has no format"),
-        (lambda body: body["config"].pop("games"), "config.games is no list of names"),
-        (lambda body: body["runs"][0]["scores"][0].pop(), "are not rows of 5 numbers"),
+        (lambda body: body["config"].pop("games"), r"required field `games` - at `\$.config`"),
+        (lambda body: body["runs"][0]["scores"][0].pop(), "is not rows of 5 numbers"),
         (lambda body: body["runs"][1]["scores"].pop(), "are not a row for each moment"),
         (lambda body: body["moments"].clear(), "a game has no moment"),
-        (lambda body: body["config"].pop("training"), "required field `training` - at `$.config`"),
+        (lambda body: body["config"].pop("training"), r"required field `training` - at `\$.config`"),
     ],
 )
 def test_scores_out_of_form(spoil: Callable[[Any], None], told: str, tmp_path: Path) -> None:
