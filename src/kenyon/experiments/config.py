@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, get_args
 from kenyon.benchmarks.registry import BENCHMARKS, Benchmark, find_benchmark
 from kenyon.data import SearchProtocol
 from kenyon.errors import ConfigError, expected, shown, unknown
-from kenyon.experiments.results import GameResult, Result
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
 from kenyon.methods.penalties.strength import LARGEST
 from kenyon.methods.registry import DEFAULTS, LEARN
@@ -30,6 +29,7 @@ from kenyon.utils.user_code import own_code
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kenyon.experiments.results import GameResult, Result
     from kenyon.rl.ppo import Ppo
     from kenyon.rl.suites import Arena
 
@@ -70,6 +70,8 @@ class Config:
     @property
     def kept(self) -> type[Result] | type[GameResult]:
         """The class of its results."""
+        from kenyon.experiments.results import GameResult, Result
+
         return GameResult if self.games else Result
 
     @property

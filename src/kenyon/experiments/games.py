@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save as to_bytes
 
-from kenyon.experiments.config import Config
-from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import GameResult, GameRun
 from kenyon.experiments.store import Job, PointFolder, SavedState, identity_of, state_path
 from kenyon.experiments.training import origin_here
@@ -22,6 +21,10 @@ from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
 from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
 from kenyon.utils.threads import cpu_threads
+
+if TYPE_CHECKING:
+    from kenyon.experiments.config import Config
+    from kenyon.experiments.progress import Progress
 
 
 def build_net(config: Config, device: torch.device | str = "cpu") -> Net:

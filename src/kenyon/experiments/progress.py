@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from kenyon.errors import expected
-from kenyon.experiments.grid import RunSpec
 from kenyon.experiments.store import PointFolder
 from kenyon.training import Trainer
 
 if TYPE_CHECKING:
+    from kenyon.experiments.grid import RunSpec
     from kenyon.integrations.loggers import Log, LoggedRun
     from kenyon.rl.trainer import Agents
 

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.errors import DeviceMemoryError, ResultsError
 from kenyon.experiments.config import Config
-from kenyon.experiments.grid import RunSpec
 from kenyon.experiments.results import ResultBase, value_text
 from kenyon.experiments.store import Job, SavedState, put_aside, resumed, state_path, usable
 from kenyon.methods import find_method
@@ -27,6 +26,9 @@ from kenyon.training.checkpoint import StateError
 from kenyon.training.device import NoRoom, out_of_memory, taken_by_others
 from kenyon.utils.clock import Stopwatch
 from kenyon.utils.user_code import name_or_file
+
+if TYPE_CHECKING:
+    from kenyon.experiments.grid import RunSpec
 
 MOST = 128  # runs of a job by default: more do not use a device better, and results come later
 LONG = 2.0  # seconds of training after which garbage is collected on a CPU too

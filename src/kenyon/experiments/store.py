@@ -18,16 +18,18 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.results import GameResult, Result, point_name, value_text
 from kenyon.training.checkpoint import Position, StateError, before_path, check_state, read_head
 from kenyon.training.regime import Training
 from kenyon.utils.files import alone_in, make_folder, set_aside, write_atomically
 from kenyon.utils.formats import FileSum
 from kenyon.utils.reports import reporter
+
+if TYPE_CHECKING:
+    from kenyon.experiments.grid import GridPoint, RunSpec
 
 OWN = "own."  # prefix of digests of the user's own code, in flat settings
 

@@ -6,24 +6,22 @@ Grid points that differ in strengths only are runs of one program.
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save as to_bytes
 
 from kenyon.benchmarks.registry import find_benchmark, make
 from kenyon.data import Source, Stream
-from kenyon.experiments.config import Config
-from kenyon.experiments.grid import RunSpec
-from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import FleetOrigin, Result, Run
 from kenyon.experiments.store import Job, PointFolder, identity_of, state_path
-from kenyon.experiments.weights import weights_of
 from kenyon.methods import Method, find_method
 from kenyon.models import Net
 from kenyon.training import Interrupted, Trainer
@@ -32,6 +30,11 @@ from kenyon.utils.determinism import is_steady
 from kenyon.utils.files import write_atomically
 from kenyon.utils.threads import cpu_threads
 from kenyon.version import __version__
+
+if TYPE_CHECKING:
+    from kenyon.experiments.config import Config
+    from kenyon.experiments.grid import RunSpec
+    from kenyon.experiments.progress import Progress
 
 
 def runs_of(trainer: Trainer) -> list[Run]:
@@ -90,6 +93,25 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
         sharing=int(os.environ.get(SHARING) or 0) or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
+
+
+def weights_of(trainer: Trainer, number: int, run: RunSpec) -> bytes:
+    """Return a run's current weights by name as a file, with the configuration and seed that they belong to.
+
+    A learner's weights have a leading learner axis. Heads of independent learners are (K, T, ...), those of networks
+    of single tasks (T, ...).
+    """
+    M = trainer.members
+    if trainer.discrete is not None:
+        views = trainer.discrete.weights(number)
+    elif M > 1:
+        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
+        views = {name: row if name in trainer.net.per_head else row.squeeze(1) for name, row in rows.items()}
+    else:
+        views = trainer.net.layout.views(trainer.theta[number])
+    # One entry only: the order of several is not defined, and equal weights are equal files.
+    head = {"run": json.dumps({"config": run.config.as_dict(), "seed": run.seed})}
+    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
 
 
 def build_method(runs: Sequence[RunSpec], device: torch.device) -> Method:
