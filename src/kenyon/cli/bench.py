@@ -77,7 +77,7 @@ def _report(result: BenchResult, path: Path, notes: Console, *, as_json: bool) -
     output.print(f"Measured in {seconds}. Saved in {path}.", soft_wrap=True)
     if as_json:
         tell_json(result.as_dict())
-    # What may still go wrong comes last, when everything measured has been notes.
+    # What may still fail comes last, after everything measured was shown.
     figure = draw_speed(result, path.with_suffix(".png"))
     notes.print(f"Drawn in {figure}.", soft_wrap=True)
 

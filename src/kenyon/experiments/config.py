@@ -107,7 +107,7 @@ class Config:
 
     @property
     def demand(self) -> tuple[str, str]:
-        """What a run needs device memory for, besides its network, and how to reduce it."""
+        """The sizes that decide the memory of a run, besides its network, and how to reduce them."""
         regime = self.training
         if self.games:
             needs = f"{regime.copies} copies of a game, {regime.horizon} steps, {regime.minibatches} minibatches"
@@ -265,7 +265,7 @@ def _games(setup: Any, benchmark: str, games: Sequence[str] | None) -> tuple[str
 
 
 def _check_defaults(benchmark: str, spec: MethodSpec, hyper: Mapping[str, Any]) -> None:
-    """Refuse a method whose strengths nobody has chosen for this benchmark, and name values to begin with."""
+    """Refuse a method without strengths for this benchmark, and name values to begin with."""
     missing, defaults = [name for name in spec.required if name not in hyper], DEFAULTS.get(spec.name, {})
     if benchmark in BENCHMARKS and missing and all(name in defaults for name in missing):
         some = " ".join(f"--set {name}={defaults[name]:g}" for name in missing)

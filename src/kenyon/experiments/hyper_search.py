@@ -159,7 +159,7 @@ class Search:
 
     @property
     def stream(self) -> str:
-        """How the protocol changes the benchmark's stream, for people."""
+        """The changes of the benchmark's stream by the protocol, for people."""
         whole = find_benchmark(self.benchmark).source.whole
         dealt = "the benchmark's own tasks, whose classes belong together" if whole else "classes dealt to tasks anew"
         return f"{dealt}; {'a few random ones a fold' if self.protocol.name == 'short' else 'in another order'}"

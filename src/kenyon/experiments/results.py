@@ -1,8 +1,9 @@
 """Results and their origin: what a method reaches on a benchmark, run by run.
 
-On disk a result is one small JSON file beside the weights of its runs: `OUT/BENCHMARK/METHOD/result.json` for images,
-`OUT/SUITE/METHOD/scores.json` for games, and for a point of a grid `.../METHOD/lambda_sp=1000/result.json`.
-Accuracies are in per cent, scores of games are raw; numbers that were not measured are null.
+On disk a result is one small JSON file, with the weights of its runs in the same folder:
+`OUT/BENCHMARK/METHOD/result.json` for images, `OUT/SUITE/METHOD/scores.json` for games, and for a point of a grid
+`.../METHOD/lambda_sp=1000/result.json`. Accuracies are in per cent, scores of games are raw; numbers that were not
+measured are null.
 
 `Result` and `GameResult` share configuration, origin, weights and integrity (`ResultBase`), and add their measures.
 """
@@ -20,7 +21,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
 
 from kenyon.errors import ResultsError
 from kenyon.metrics import (
@@ -69,25 +70,13 @@ Setting = str | bool | Whole | Annotated[float, Meta(ge=-1e300, le=1e300)]
 Settings = dict[str, Setting]
 
 
-class _Epochs(msgspec.Struct):
-    epochs: Whole
-
-
-class _Learners(msgspec.Struct):
-    learners: Whole
-
-
-class _Protocol(msgspec.Struct):
-    name: str
-
-
 class _ConfigForm(msgspec.Struct):
     benchmark: str
     method: str
     training: Settings
     architecture: Settings
     hyper: Settings
-    search: Settings | UnsetType = UNSET
+    search: Settings = {}
 
 
 class _ImageConfigForm(_ConfigForm, kw_only=True):
@@ -230,7 +219,7 @@ class ResultBase(ABC):
         return []
 
     def told(self) -> dict[str, Any]:
-        """Return seeds, parameters and the grid point as JSON output has them beside the measures."""
+        """Return seeds, parameters and the grid point for JSON output."""
         return {
             "seeds": [run.seed for run in self.complete_runs],
             "diverged": [run.seed for run in self.runs if not run.complete],
@@ -328,6 +317,8 @@ class ResultBase(ABC):
             unsealed = form.unsealed if has_checksum(body) else [run.seed for run in form.runs]
             weights = form.weights if has_checksum(body) else {}
             _need(not has_checksum(body) or "weights" in body, "it has no weights")
+            for part, name in (("training", "epochs"), ("architecture", "learners")):
+                _need(type(body["config"][part].get(name)) is int, f"config.{part}.{name} is no whole number")
             shared = {"point": body.get("point", {}), "weights": weights, "unsealed": unsealed}
             result = cls._of_form(form, body["config"], shared)
             _need(len({run.seed for run in result.runs}) == len(result.runs), "a seed occurs twice")
@@ -467,9 +458,7 @@ class Result(ResultBase):
 
     @classmethod
     def _of_form(cls, form: _ImageResultForm, config: dict[str, Any], shared: dict[str, Any]) -> Self:
-        if form.config.search is not UNSET:
-            msgspec.convert(config["search"], _Protocol)
-        _check_common(config)
+        _need("search" not in config or type(config["search"].get("name")) is str, "config.search has no name")
         shapes = set()
         runs = [
             Run(
@@ -575,7 +564,6 @@ class GameResult(ResultBase):
 
     @classmethod
     def _of_form(cls, form: _GameResultForm, config: dict[str, Any], shared: dict[str, Any]) -> Self:
-        _check_common(config)
         games, moments = len(form.config.games), form.moments
         runs = [GameRun(run.seed, _rows(run.scores), run.diverged) for run in form.runs]
         if any(run.complete for run in runs):
@@ -588,11 +576,6 @@ class GameResult(ResultBase):
 
 
 RESULTS: tuple[type[ResultBase], ...] = (Result, GameResult)
-
-
-def _check_common(config: dict[str, Any]) -> None:
-    msgspec.convert(config["training"], _Epochs)
-    msgspec.convert(config["architecture"], _Learners)
 
 
 # ------------------------------------------------------------------------------------------------- JSON

@@ -1,4 +1,4 @@
-"""What every setting that `--set` takes means, in a line. Which methods take it, they say themselves."""
+"""The meaning of every setting of `--set`, in one line each. Methods declare which of them they take."""
 
 from __future__ import annotations
 
@@ -64,20 +64,22 @@ MEANINGS = {
 
 
 def takes(setting: str) -> list[str]:
-    """The methods that take a setting."""
+    """Return the methods that take a setting."""
     return [name for name in METHODS if setting in settings(name)]
 
 
 def settings_markdown() -> str:
-    """All settings as a table: which methods take each, and what it means."""
+    """Return all settings as a table: the methods that take each, and its meaning."""
     methods = [name for name in METHODS if METHODS[name].build.__module__.startswith("kenyon.methods")]
     lines = ["| setting | of | |", "|---|---|---|"]
     for name, meaning in MEANINGS.items():
-        lines.append(f"| `{name}` | {_told([m for m in takes(name) if m in methods], len(methods))} | {meaning} |")
+        lines.append(
+            f"| `{name}` | {_methods_text([m for m in takes(name) if m in methods], len(methods))} | {meaning} |"
+        )
     return "\n".join(lines)
 
 
-def _told(methods: Sequence[str], of: int) -> str:
+def _methods_text(methods: Sequence[str], of: int) -> str:
     if len(methods) > of / 2:
         return "all" if len(methods) == of else "most"
     return ", ".join(f"`{name}`" for name in methods)

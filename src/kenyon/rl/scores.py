@@ -1,13 +1,11 @@
-"""The paper's measures of continual reinforcement learning, from raw scores.
+"""The paper's measures of continual reinforcement learning, from raw scores, and Fig. 6 b to e.
 
-A matrix of one run has S[e, i], the mean raw score of game i in evaluation e. The evaluations go through the whole
-sequence, equally many while each game is learned, the last of them when it has been learned. A game that was not
-played in an evaluation, because it comes later, is NaN.
+A matrix of one run has S[e, i], the mean raw score of game i in evaluation e. Evaluations are spread over the whole
+sequence, the same number while each game is learned, the last of them at its end. A game that comes later than an
+evaluation is NaN there.
 
 R[t, i] is the score of game i after learning game t, and r[i] the best score of game i in any evaluation of
 fine-tuning.
-
-Fig. 6 b to e as views: the course of NAR, and NAR, NP and NS of every method.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ Array = npt.NDArray[np.float64]
 
 
 def after_each(matrix: Array) -> Array:
-    """R (T, T), from all evaluations (T * n, T)."""
+    """Return R (T, T) from all evaluations (T * n, T)."""
     evaluations, games = matrix.shape
     if not evaluations or evaluations % games:
         raise ConfigError(
@@ -38,9 +36,9 @@ def after_each(matrix: Array) -> Array:
 
 
 def reference(finetuned: Sequence[Array], games: Sequence[str] | None = None) -> Array:
-    """r (T,): each run's best score in any of its evaluations, averaged over the runs of fine-tuning.
+    """Return r (T,): each run's best score in any of its evaluations, averaged over the runs of fine-tuning.
 
-    The paper leaves open how its five runs are taken together. Pass a single run to normalise by that run's own best.
+    The paper does not say how its five runs are combined. Pass a single run to normalize by that run's own best.
     """
     if not finetuned:
         raise ConfigError("Scores are normalised by those of fine-tuning, and there is no run of it. Run it first.")
@@ -68,10 +66,10 @@ def plasticity(R: Array, r: Array) -> float:
 
 
 def stability(R: Array) -> float:
-    """NS = 1/(T-1) sum_{i<T} R[T, i] / R[i, i]: what is left of each game at the end.
+    """NS = 1/(T-1) sum_{i<T} R[T, i] / R[i, i]: the part of each game that is left at the end.
 
-    The mean is over the games that scored above 0 when they had been learned: of others there is nothing to keep, and
-    a ratio to a score of 0 or below says nothing. NaN if there are none.
+    The mean is over the games that scored above 0 directly after learning; ratios to scores of 0 or below have no
+    meaning. NaN if there are none.
     """
     learned, left = np.diagonal(R)[:-1], R[-1, :-1]
     some = learned > 0
@@ -95,7 +93,7 @@ class Measured:
 
 
 def measured(runs: Sequence[Array], r: Array) -> Measured:
-    """Of complete runs, equally long, each normalised by the same r."""
+    """Return the measures of complete runs of equal length, each normalized by the same r."""
     if not runs:
         raise ConfigError("There is no complete run to measure.")
     learned = [after_each(matrix) for matrix in runs]
@@ -119,12 +117,14 @@ MEASURES = (
 
 
 def fig6(methods: Mapping[str, Measured], games: Sequence[str]) -> list[View]:
-    """b, c, d and e, from what `scores.measured` gives for each method by its label."""
+    """Return b, c, d and e of Fig. 6, from the measures of each method by its label."""
     return [course(methods, games), *(_bars(methods, *measure) for measure in MEASURES)]
 
 
 def course(methods: Mapping[str, Measured], games: Sequence[str]) -> View:
-    """NAR in every evaluation; games that have been learned on the x axis, so that game 1 ends at 1."""
+    """Return the course of NAR over the evaluations. The x axis is the number of games learned, so that game 1 ends
+    at 1.
+    """
     series = []
     for name, found in methods.items():
         n = len(found.curve)

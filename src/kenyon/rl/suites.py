@@ -33,6 +33,8 @@ Values = dict[str, float | str]
 
 @dataclass(frozen=True)
 class Arena:
+    """A suite of games as a benchmark: network, training regime and hyper-parameters."""
+
     name: str  # of the suite
     backbone: Callable[[Suite], Backbone]
     width: int  # of a single learner; several learners share its number of parameters
@@ -43,7 +45,7 @@ class Arena:
 
     @property
     def available(self) -> bool:
-        """Whether the suite's games are part of this installation."""
+        """True if the suite's games are installed."""
         return self.name in SUITES or (self.module is not None and find_spec(self.module) is not None)
 
     @property
@@ -62,7 +64,7 @@ class Arena:
         device: torch.device | str = "cpu",
         **options: Any,
     ) -> Net:
-        """The network for some games, with what a method learns beside it; options are those of `Net`."""
+        """Return the network for some games, with the parameters that a method learns. `options`: those of `Net`."""
         suite = self.suite
         counts = [suite.actions[game] for game in games]
         with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
@@ -88,7 +90,7 @@ class Arena:
         return self.net(self.suite.games, width, learners).parameter_count
 
     def width_for(self, learners: int) -> int:
-        """The width at which so many learners have most nearly as many parameters as the single one."""
+        """Return the width at which this number of learners has about as many parameters as a single one."""
         if learners == 1 or learners in self.widths:
             return self.widths.get(learners, self.width)
         budget = self.parameters(self.width, 1)

@@ -78,7 +78,7 @@ Seconds = Annotated[float, msgspec.Meta(ge=0, lt=1e15)]
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the work on a fleet ended. That of a fleet that came to its end is left in the store, as its mark."""
+    """The end of the work on a fleet. Of a finished fleet it is left in the store, as its mark."""
 
     end: str
     why: str = ""  # why runs are missing

@@ -1,11 +1,11 @@
-"""Who works on what: a lease is a file that only one process can have created.
+"""Leases: who trains which fleet, as files that only one process can create.
 
-A lease is renewed while its holder lives. One that has not changed for EXPIRY seconds, by the clock of whoever looks,
-or whose process is gone from this machine, is over, and can be claimed. Claiming creates the next generation, ID.2
-after ID.1: of all that try, one creates it. So no clocks are compared and nothing is renamed.
+A holder renews its lease. A lease that has not changed for EXPIRY seconds, by the clock of the observer, or whose
+process is gone from this machine, has expired and can be claimed. Claiming creates the next generation, ID.2 after
+ID.1: of all processes that try, one creates it. So no clocks are compared and nothing is renamed.
 
-Leases save work, and no numbers depend on them: should two processes ever hold one (a machine that was asleep, a
-network that was cut), both train the same runs, and what is kept first stays.
+Leases save work, and no numbers depend on them: if two processes hold one (a machine that was suspended, a network
+that was cut), both train the same runs, and the first result stays.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kenyon.utils.clock import Stopwatch
 from kenyon.utils.files import MACHINE, NAME, alive
 
 BEAT = 10.0  # seconds between renewals
-DRIVER = "sweep-"  # what those are called that a sweep holds as long as it runs
-EXPIRY = 60.0  # without one, a lease is over: several beats, for a holder may wait for its disk
+DRIVER = "sweep-"  # prefix of the lease that a sweep holds while it runs
+EXPIRY = 60.0  # without one, a lease expires: several renewals, since a holder may wait for its disk
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What a lease says."""
+    """The contents of a lease."""
 
     machine: str
     name: str  # of the machine, for people
@@ -62,14 +62,14 @@ class Holder:
 
 
 class Leases:
-    """The leases of a storage as this process has seen them, which is how it knows that one has not changed."""
+    """The leases of a store as this process has seen them; the times of changes are its own."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
         self.seen: dict[str, tuple[bytes | None, Stopwatch]] = {}  # by file
 
     def held(self) -> dict[str, Holder | None]:
-        """All that are not over, with their holders; None where a lease cannot be read."""
+        """Return all leases that have not expired, with their holders; None where a lease cannot be read."""
         latest: dict[str, int] = {}
         for file in self.storage.names(LEASES):
             what, number = _parts(file)
@@ -78,8 +78,8 @@ class Leases:
         return {what: Holder.read(data) for what, (over, data) in looked.items() if not over}
 
     def tidy(self) -> None:
-        """Remove those that processes of this machine had when they were killed, where nobody claims them again: of
-        sweeps, and of fleets that have come to an end.
+        """Remove leases of killed processes of this machine that are not claimed again: of sweeps, and of fleets that
+        have ended.
         """
         ended = set(self.storage.names(MARKS))
         for file in self.storage.names(LEASES):
@@ -89,24 +89,26 @@ class Leases:
                 self.storage.remove(f"{LEASES}/{file}")
 
     def over(self, what: str) -> bytes | None:
-        """What stands in a lease that is over, empty where there is none; None: somebody has it."""
+        """Return the contents of an expired lease, empty if there is none. None: the lease is held."""
         there = self._generations(what)
         over, data = self._look(_file(what, there[-1])) if there else (True, None)
         return data or b"" if over else None
 
     def claim(self, what: str, over: bytes = b"") -> Lease | None:
-        """None: somebody else has it. `over`: what a lease says that others have seen unchanged for long enough."""
+        """Claim a lease. None: another process has it. `over`: contents of the lease that others know to have
+        expired.
+        """
         there = self._generations(what)
         if there:
             is_over, data = self._look(_file(what, there[-1]))
-            if data is None:  # released since it was listed: somebody may have begun anew with the first generation
+            if data is None:  # released since it was listed: another process may have created the first generation
                 return None
             if not is_over and (not over or data != over):
                 return None
         lease = Lease(self.storage, what, there[-1] + 1 if there else 1)
         if not self.storage.create(lease.file, lease.data()):
             return None
-        if self._generations(what)[-1:] != [lease.number]:  # others went on while this process slept
+        if self._generations(what)[-1:] != [lease.number]:  # others claimed it while this process was suspended
             lease.release()
             return None
         for number in there:
@@ -115,7 +117,7 @@ class Leases:
 
     @contextlib.contextmanager
     def holding(self, what: str) -> Iterator[None]:
-        """For a moment, once it is free."""
+        """Hold a lease as soon as it is free."""
         wait = 0.05
         while (lease := self.claim(what)) is None:
             time.sleep(wait)
@@ -127,7 +129,7 @@ class Leases:
         return sorted(number for name, number in map(_parts, self.storage.names(LEASES)) if name == what)
 
     def _look(self, file: str) -> tuple[bool, bytes | None]:
-        """Whether a lease is over, and what it says."""
+        """Return if a lease has expired, and its contents."""
         data = self.storage.read(file)
         if file not in self.seen or self.seen[file][0] != data:
             self.seen[file] = data, Stopwatch()
@@ -137,13 +139,13 @@ class Leases:
 
 
 class Lease:
-    """One that this process holds."""
+    """A lease that this process holds."""
 
     def __init__(self, storage: Storage, what: str, number: int) -> None:
         self.storage, self.what, self.number = storage, what, number
         self.holder = Holder.here()
-        self.share = 0.0  # of the work that is done; told with the next beat
-        self.lost = False  # somebody else has claimed it: what is done here is done twice
+        self.share = 0.0  # of the work that is done; written with the next renewal
+        self.lost = False  # another process has claimed it
 
     @property
     def file(self) -> str:
@@ -166,9 +168,8 @@ class Lease:
 
     @contextlib.contextmanager
     def beating(self, also: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Renewed while this lasts, and released. `also` is done at every beat.
-
-        A beat that fails is no reason to stop: the next may not, and without any the lease expires.
+        """Renew the lease inside the context, and release it at its end. `also` is called with every renewal. A
+        renewal that fails is no reason to stop: the next may succeed, and without any the lease expires.
         """
         over = threading.Event()
 

@@ -1,7 +1,7 @@
-"""From a fleet's own folder into the results that all see.
+"""Merging: from a fleet's own folder into the results of the store.
 
-A fleet writes into a folder of its own, so that workers never write one file. What it finished is then added to the
-results, under a lease for a method's results, and what is there stays. Killed at any moment, it is done again.
+A fleet writes into a folder of its own, so that no two workers write one file. Its finished runs are then added to
+the results, under a lease for the results of the method. After a kill at any moment, it is done again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ FILES = tuple(kind.FILE for kind in RESULTS)
 
 
 def name_of(storage: Storage, path: Path) -> str:
-    """Of a file or folder of the store, as the storage has it."""
+    """Return the name of a file or folder in the store."""
     return path.relative_to(storage.local).as_posix()
 
 
 def pull_results(storage: Storage, points: Sequence[GridPoint], start: str | None = None) -> None:
-    """What the store has of some points of one method: their results, or files that start otherwise."""
+    """Pull the results of some points of one method, or files with another beginning."""
     first = points[0]
     storage.pull(name_of(storage, method_folder(storage.local, first)), start or first.config.kept.FILE)
 
 
 def results_lease(point: GridPoint) -> str:
-    """What to hold while the results of a point's method are added to."""
+    """Return the name of the lease to hold while adding to a method's results."""
     return f"results-{point.config.benchmark}-{point.config.method}"
 
 
 def merge_fleet(storage: Storage, folder: str) -> None:
-    """Move everything from a fleet's folder to its place: weights, results, and states, if it has not finished."""
+    """Move everything from a fleet's folder to its place: weights, results, and states if it has not finished."""
     own = storage.local / folder
     results = {path.parent: _load(kind, path) for kind in RESULTS for path in sorted(own.rglob(kind.FILE))}
     places = {here: PointFolder(storage.local, point) for here, (point, _) in results.items()}
@@ -59,7 +59,7 @@ def merge_fleet(storage: Storage, folder: str) -> None:
 
 
 def remove_begun(storage: Storage, points: Sequence[GridPoint]) -> None:
-    """States beside the results whose runs are all finished: of a `kenyon run`, or of an earlier plan."""
+    """Remove states next to the results whose runs are all finished: of `kenyon run`, or of an earlier plan."""
     for path in remove_finished(storage.local, points):
         storage.remove(name_of(storage, path))
 

@@ -1,10 +1,8 @@
-"""The plan of a store, as a file: what was asked for, and into which fleets it was cut.
+"""The plan of a sweep: from an experiment's file to fleets, on which all processes of a store agree.
 
-From an experiment's file to fleets, and the plan that all processes of a store agree on.
-
-The first sweep writes the plan with its fleets; others of the same experiment take the fleets as they are there,
-whatever their own number of workers. A store has one plan at a time: another one takes its place when nobody works on
-the first any more, and goes on from the states that it left.
+The first sweep writes the plan with its fleets; others of the same experiment use these fleets, whatever their own
+number of workers. A store has one plan at a time. Another replaces it when no sweep works on the first any more, and
+resumes the states that it left.
 """
 
 from __future__ import annotations
@@ -39,12 +37,14 @@ FORMATS = Formats("plan of a sweep", 1)
 
 @dataclass(frozen=True)
 class Record:
+    """The plan of a store, as a file."""
+
     identity: str
     about: str  # for people
     runs: int  # of the plan, finished ones included
     fleets: list[str]  # their identities
     labels: list[str]
-    works: list[Work]  # what each will cost
+    works: list[Work]  # for predicted costs
     cells: list[list[Key]]
 
     @classmethod
@@ -68,7 +68,7 @@ class Record:
 
     @classmethod
     def load(cls, storage: Storage) -> Record | None:
-        """None: the store has no plan."""
+        """Read the plan. None: the store has none."""
         data = storage.read(PLAN)
         if data is None:
             return None
@@ -82,13 +82,13 @@ class Record:
             return cls(**plan | {"works": works, "cells": cells})
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise ResultsError(
-                f"{storage.address}/{PLAN} is damaged ({error}). Remove it: the plan is made anew, and finished runs "
-                "stay."
+                f"{storage.address}/{PLAN} is damaged ({error}). Remove it: the plan is made again, and finished "
+                "runs stay."
             ) from error
 
 
 def identity_of_plans(plans: Mapping[str, Plan]) -> str:
-    """Of what is asked for, whatever part of it is finished and however it is cut."""
+    """Return a digest of the request, independent of finished runs and of the fleets."""
     body: list[Any] = []
     for plan in plans.values():
         points = [[point.config.as_dict(), point.varied] for some in plan.methods for point in some]
@@ -97,7 +97,9 @@ def identity_of_plans(plans: Mapping[str, Plan]) -> str:
 
 
 def wait_until_unused(storage: Storage, there: Record, tell: Callable[[str], None]) -> None:
-    """Before another plan takes its place. Leases of other machines that nobody renews any more take EXPIRY."""
+    """Wait until no sweep works on the plan, before it is replaced. Leases of dead processes on other machines take
+    EXPIRY.
+    """
     leases, told = Leases(storage), False
     beats: dict[str, int] = {}
     while held := {what: holder for what, holder in leases.held().items() if what != "plan"}:
@@ -116,12 +118,12 @@ def wait_until_unused(storage: Storage, there: Record, tell: Callable[[str], Non
         time.sleep(min(storage.pause, 2.0))
 
 
-SHARES = 2  # fleets a worker, if there are runs for so many: more would balance better and use each device less well
+SHARES = 2  # fleets for each worker: more would balance better and use each device less well
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What is asked for, and the fleets that are not finished."""
+    """A request, and the fleets that are not finished."""
 
     storage: Storage
     plans: dict[str, Plan]  # by benchmark
@@ -195,7 +197,7 @@ def _agree(
             storage.pull(folder)
             for one in plans.values():
                 for points in one.methods:
-                    check_states(storage.local / folder, points)  # begun with another configuration: nothing is moved
+                    check_states(storage.local / folder, points)  # before anything is moved
         for folder in begun:
             merge_fleet(storage, folder)
         storage.remove(MARKS)
@@ -216,13 +218,13 @@ def _agree(
             if Outcome.load(storage, fleet.id) is None:
                 Outcome(DONE).save(storage, fleet.id)
         else:
-            storage.remove(f"{MARKS}/{fleet.id}")  # what came to an end without all of its runs is tried again
+            storage.remove(f"{MARKS}/{fleet.id}")  # a fleet that ended without all of its runs is tried again
             unfinished.append(fleet)
     return unfinished
 
 
 def cut(runs: Sequence[RunSpec], most: int, workers: int) -> list[Fleet]:
-    """Fleets of at most `most` runs, and of fewer where workers would otherwise stand idle."""
+    """Cut runs into fleets of at most `most`, and smaller ones where workers would be idle."""
     if workers > 1:
         most = min(most, max(1, -(-len(runs) // (SHARES * workers))))
     return [Fleet(part.runs) for job in jobs_of(runs, []) for part in split_job(job, most)]

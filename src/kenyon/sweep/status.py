@@ -1,4 +1,4 @@
-"""How a sweep stands, as its store tells: from any machine, whoever works on it."""
+"""The state of a sweep, read from its store by any machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAITING, AT_WORK, FINISHED, MISSING = "waiting", "at work", "finished", "missing
 
 @dataclass(frozen=True)
 class Line:
-    """One fleet."""
+    """The state of one fleet."""
 
     id: str
     label: str
@@ -49,7 +49,7 @@ class Status:
 
 
 class Watch:
-    """Looks at a store again and again, and reads every mark once."""
+    """Reads the state of a store repeatedly, and every mark once."""
 
     def __init__(self, storage: Storage) -> None:
         self.storage, self.leases = storage, Leases(storage)
@@ -86,7 +86,7 @@ class Watch:
         return Status(record.about, record.runs, record.runs - undone, lines, _left(lines, costs, bool(seen)))
 
     def _begun(self, id: str) -> float:
-        """How much of a fleet that waits was done before."""
+        """Return the share of a waiting fleet that was done before."""
         try:
             return min(max(float(self.storage.read(f"{BEGUN}/{id}") or 0), 0.0), 1.0)
         except ValueError:  # damaged: it is for people
@@ -94,7 +94,7 @@ class Watch:
 
 
 def _left(lines: list[Line], costs: Costs, known: bool) -> tuple[float, float, float] | None:
-    """None: nothing was seen yet, or nobody is at work."""
+    """Return the predicted time left. None: no fleet has finished, or none is being trained."""
     workers = sum(line.state == AT_WORK for line in lines)
     if not known or not workers:
         return None

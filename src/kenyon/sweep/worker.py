@@ -1,7 +1,7 @@
-"""What a worker does with an order: claim the fleet, train what is missing, add it to the results.
+"""A worker: claims the fleet of an order, trains what is missing, and adds it to the results.
 
-The same function in this process, in others, and on other machines. What ends it leaves the fleet's last state in the
-store, for whoever claims it next.
+The function is the same in this process, in others and on other machines. Whatever ends it leaves the fleet's last
+state in the store, for the process that claims it next.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def work(order: Order, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False) -> Outcome:
-    """Whatever goes wrong with a fleet is told as its outcome: the others go on."""
+    """Carry out an order. Errors become its outcome, so that other fleets are not affected."""
     try:
         for file in order.files:
             _load(file)
@@ -139,7 +139,7 @@ class LeaseProgress:
 
 @lru_cache(maxsize=1)
 def opened(store: str) -> Storage:
-    """A worker has one store, and keeps what it has copied from it."""
+    """Open a store. A worker has one, and keeps the copies of its files."""
     return open_storage(store)
 
 
