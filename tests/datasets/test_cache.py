@@ -15,8 +15,8 @@ import pytest
 
 from kenyon.datasets.cache import BLOCK, FORGOTTEN, Cached, cached
 from kenyon.errors import DataError
-from kenyon.utils.files import MACHINE
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.files import MACHINE_ID
+from kenyon.utils.progress import reporting_to
 from tests.listening import Listener
 
 PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
@@ -169,7 +169,7 @@ def test_what_a_killed_process_left_is_swept_away_in_time(folder: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="asks which processes are alive")
 def test_what_a_killed_process_of_this_machine_left_is_swept_away_at_once(folder: Path) -> None:
     folder.mkdir(parents=True)
-    dead, alive = (folder / f"made.{MACHINE}-{pid}-ab12.tmp" for pid in (999_999_999, os.getppid()))
+    dead, alive = (folder / f"made.{MACHINE_ID}-{pid}-ab12.tmp" for pid in (999_999_999, os.getppid()))
     for path in (dead, alive):
         path.write_bytes(b"half")
     assert holds(cached("made", IDENTITY, Builder()))

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from kenyon.datasets.trees import Content, Tree, open_tree
 from kenyon.errors import DataError
-from kenyon.utils.files import is_file, is_folder, is_there
+from kenyon.utils.files import exists, is_file, is_folder
 
 __all__ = ["DATASETS", "Archive", "Copy", "Dataset", "find", "locate"]
 
@@ -158,7 +158,7 @@ def data_folders(explicit: Path | None = None) -> list[Path]:
     if explicit is None:
         return [*_from_environment(), _cache_folder()]
     folder = explicit.expanduser()
-    if not is_there(folder):
+    if not exists(folder):
         raise DataError(
             f"The data folder {folder} does not exist, or this user may not look into it. Check the path given to "
             "--data."
@@ -254,7 +254,7 @@ def _locate_archive(archive: Archive, folder: Path) -> Path | None:
 
 
 def _lacking(archive: Archive, unpacked: Path) -> list[str]:
-    return [member for member in archive.members if not is_there(unpacked / member)]
+    return [member for member in archive.members if not exists(unpacked / member)]
 
 
 def find(dataset: Dataset, folders: list[Path]) -> Copy:
@@ -273,7 +273,7 @@ def find(dataset: Dataset, folders: list[Path]) -> Copy:
 
 def _lack(dataset: Dataset, folder: Path) -> str:
     """What is missing in the folders that are there, in words."""
-    if is_there(folder) and not os.access(folder, os.R_OK | os.X_OK):
+    if exists(folder) and not os.access(folder, os.R_OK | os.X_OK):
         return " (this user may not look into it)"
     found = [
         f"its {archive.folder}/ lacks {', '.join(_lacking(archive, folder / archive.folder))}"

@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from kenyon.datasets.archives import decoded_folder
 from kenyon.errors import DataError, ResultsError
-from kenyon.utils.files import MACHINE, alive, cores, make_folder, set_aside, sync_folder
-from kenyon.utils.reports import reporter
+from kenyon.utils.files import MACHINE_ID, cores, is_alive, make_folder, set_aside, sync_folder
+from kenyon.utils.progress import reporter
 
 FORMAT = 1
 BLOCK = 2**24  # bytes under one checksum: large enough to be few, small enough for all cores to share the work
@@ -128,7 +128,7 @@ def _temporary(header: Path) -> Iterator[tuple[IO[bytes], Path]]:
     """A file that is gone in the end unless it was renamed. Others may read it, as far as they may read files of
     this process.
     """
-    path = header.with_name(f"{header.stem}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    path = header.with_name(f"{header.stem}.{MACHINE_ID}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with path.open("x+b") as file:
         try:
             yield file, path
@@ -139,9 +139,9 @@ def _temporary(header: Path) -> Iterator[tuple[IO[bytes], Path]]:
 def _sweep(folder: Path) -> None:
     """Remove what killed processes left. Of other machines nobody here can say what is alive."""
     for path in folder.glob("*.tmp"):
-        owner = re.search(rf"\.{MACHINE}-(\d+)-\w+\.tmp$", path.name)
+        owner = re.search(rf"\.{MACHINE_ID}-(\d+)-\w+\.tmp$", path.name)
         try:
-            if not alive(int(owner[1])) if owner else time.time() - path.stat().st_mtime > FORGOTTEN:
+            if not is_alive(int(owner[1])) if owner else time.time() - path.stat().st_mtime > FORGOTTEN:
                 path.unlink()
         except OSError:
             continue  # another process was faster

@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 from kenyon.datasets.archives import Archive
 from kenyon.errors import DataError
-from kenyon.utils.files import locked, make_folder, sync_folder
+from kenyon.utils.files import make_folder, sync_folder, try_lock
 from kenyon.version import __version__
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
@@ -53,7 +53,7 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
 def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Progress) -> None:
     """Bring the part to its end and to its place; of the processes that want the same one does."""
     with part.open("ab") as file:
-        if not locked(file):
+        if not try_lock(file):
             raise DataError(
                 f"Another process is downloading {archive.file} into {part.parent}. Run the command again when it is "
                 "done."

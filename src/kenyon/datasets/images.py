@@ -29,7 +29,7 @@ from PIL import Image, UnidentifiedImageError
 from kenyon.datasets.trees import Reader, Tree, Uses
 from kenyon.errors import ConfigError, DataError, KenyonError
 from kenyon.utils.files import cores
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 MOST_PIXELS = 2**26  # of an image: 8192 x 8192, which takes up to 0.7 GB while it is decoded

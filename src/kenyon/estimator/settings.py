@@ -17,7 +17,7 @@ from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.methods.registry import DEFAULTS
 from kenyon.training import Training
-from kenyon.utils.threads import Shared
+from kenyon.utils.threads import SharedSetting
 
 
 def build_method(name: str, strengths: Mapping[str, float | None], options: Mapping[str, Any] | None) -> Method:
@@ -123,7 +123,7 @@ def _float32() -> Callable[[], None]:
     return partial(torch.set_default_dtype, before)
 
 
-_single_precision = Shared(_float32)
+_single_precision = SharedSetting(_float32)
 
 
 @contextmanager

@@ -31,9 +31,9 @@ from torch import Tensor
 from kenyon.errors import ResultsError
 from kenyon.training.device import out_of_memory
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.files import remove_unfinished
+from kenyon.utils.files import remove_stale
 from kenyon.utils.formats import Formats, tensors_intact, write_tensors
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 FORMATS = Formats(
     "state",
@@ -308,7 +308,7 @@ class Keeper:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            remove_unfinished(
+            remove_stale(
                 self.path.parent, self.path.name
             )  # of a process that was killed while it saved: gigabytes, perhaps
 

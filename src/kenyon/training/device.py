@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kenyon.backends.executor import Capturable
 from kenyon.errors import ConfigError, DeviceMemoryError, shown
-from kenyon.utils.threads import Shared, cpu_threads, in_streams, side_by_side
+from kenyon.utils.threads import SharedSetting, cpu_threads, in_streams, parallel_map
 
 # What errors of a full device, or of a CPU's memory, say.
 FULL = (
@@ -123,7 +123,7 @@ class Lanes:
     or all at once where the network computes them together.
 
     A lane's work must leave its results in tensors that exist already, so that no memory changes lanes. On a CPU it
-    may call for `side_by_side` in turn.
+    may call for `parallel_map` in turn.
     """
 
     def __init__(self, device: torch.device, runs: int, *, together: bool = False, threads: bool = False) -> None:
@@ -141,7 +141,7 @@ class Lanes:
                 work(slice(None))
             return
         if self.threads and not self.streams:
-            side_by_side(work, runs)
+            parallel_map(work, runs)
         else:
             in_streams(work, runs, self.streams)
 
@@ -195,7 +195,7 @@ def _no_garbage() -> Callable[[], None]:
 
 # Python does not look for garbage: a trainer that is some holds graphs, and none may be destroyed while another is
 # captured. The capture would fail, by chance.
-_garbage_waits = Shared(_no_garbage)
+_garbage_waits = SharedSetting(_no_garbage)
 
 
 def _give_back(pool: tuple[int, int]) -> None:

@@ -29,8 +29,8 @@ from kenyon.training.checkpoint import Position
 from kenyon.training.device import Lanes, Runs
 from kenyon.training.evaluation import chunk_of
 from kenyon.training.gradients import RunLoss, grouped_gradients, stacked_gradients
-from kenyon.utils.determinism import USUAL_RUNS, is_steady, of_each_run
-from kenyon.utils.threads import piece_by_piece
+from kenyon.utils.determinism import USUAL_RUNS, is_deterministic, per_run
+from kenyon.utils.threads import for_each_chunk
 
 
 class Draws:
@@ -154,7 +154,7 @@ class Measuring:
         if net.small:
             return 1
         if net.together:  # so many that they are a fleet of usual size
-            return max(1, STACKED // (USUAL_RUNS if is_steady() else len(self.engine.fleet)))
+            return max(1, STACKED // (USUAL_RUNS if is_deterministic() else len(self.engine.fleet)))
         if not isinstance(net.execute, Stacked) or net.learners > 1 or net.gate or net.execute.windows is None:
             return 1
         room = min(chunk_of(net.input_shape) // 2, WINDOWS // max(1, net.execute.windows))  # for samples
@@ -177,7 +177,7 @@ class Measuring:
             found = found + _pushed(theta, forces)[:, : found.shape[2]].unsqueeze(1)
         share = self._shares(loader, count).unsqueeze(2)
         found = importance.reduce(found).mul_(share)
-        self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
+        self.estimate.add_(per_run(lambda part: part.sum(1), 1, found))
         loader.step.add_(count)
 
     def _grouped(
@@ -253,4 +253,4 @@ def add_importance(
             force.within(part).add_to(slope, theta[:, part])
         estimate[:, part].addcmul_(importance.reduce(slope), share.unsqueeze(1))
 
-    piece_by_piece(estimate, add)
+    for_each_chunk(estimate, add)

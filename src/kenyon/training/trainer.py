@@ -32,7 +32,7 @@ from kenyon.training.gradients import idle_heads
 from kenyon.training.objective import Objective, check_fit
 from kenyon.training.regime import Plateau, Training, choose_schedule
 from kenyon.utils.clock import since
-from kenyon.utils.determinism import is_steady
+from kenyon.utils.determinism import is_deterministic
 from kenyon.utils.threads import cpu_threads
 
 
@@ -59,7 +59,7 @@ class Trainer:
         self.device = net.device
         if self.device.type == "cuda":
             # Shapes never change: the fastest convolution is worth finding, unless it shall be the same every time.
-            torch.backends.cudnn.benchmark = not is_steady()
+            torch.backends.cudnn.benchmark = not is_deterministic()
         tasks, stages = range(len(streams[0].tasks)), len(method.stages)
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         # A phase is one stage of one task; joint training has all tasks in one.

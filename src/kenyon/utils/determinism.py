@@ -7,7 +7,7 @@ PyTorch's deterministic algorithms, for a GPU whose numbers shall repeat bit for
 
 On a CPU the numbers repeat anyway. On a GPU most do: Kenyon's own kernels add in a fixed order. What is left are
 PyTorch's: cuDNN picks the fastest convolution by trying, and some sums are added in whatever order threads finish.
-What depends on the number of runs that train together, `of_each_run` divides run by run meanwhile.
+What depends on the number of runs that train together, `per_run` divides run by run meanwhile.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.utils.threads import Shared
+from kenyon.utils.threads import SharedSetting
 
 USUAL_RUNS = 5  # as many as sums are divided for, however many there are
 
 
-def is_steady() -> bool:
+def is_deterministic() -> bool:
     return torch.are_deterministic_algorithms_enabled()
 
 
-def of_each_run(function: Callable[..., Tensor], rows: int, *operands: Tensor) -> Tensor:
+def per_run(function: Callable[..., Tensor], rows: int, *operands: Tensor) -> Tensor:
     """The function of operands (R * rows, ...), all at once, or where numbers are to be steady run by run."""
-    if not is_steady() or len(operands[0]) == rows:
+    if not is_deterministic() or len(operands[0]) == rows:
         return function(*operands)
     parts = zip(*(operand.split(rows) for operand in operands), strict=True)
     return torch.cat([function(*part) for part in parts])
@@ -56,7 +56,7 @@ def _ask() -> Callable[[], None]:
     return put_back
 
 
-_asked = Shared(_ask)
+_asked = SharedSetting(_ask)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ def as_path(name: str, value: Any) -> Path:
     return path
 
 
-def is_there(path: Path) -> bool:
+def exists(path: Path) -> bool:
     """Whether something is there that this process may see. `Path.exists` raises where it may not look, or where a
     name is too long.
     """
@@ -51,12 +51,12 @@ def is_there(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Like `is_there`."""
+    """Like `exists`."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: Path) -> bool:
-    """Like `is_there`."""
+    """Like `exists`."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
@@ -73,7 +73,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
     pieces = (data,) if isinstance(data, bytes) else data
     try:
         make_folder(path.parent)
-        remove_unfinished(path.parent, path.name)
+        remove_stale(path.parent, path.name)
         with temporary.open("wb") as file:
             for piece in pieces:
                 file.write(piece)
@@ -94,7 +94,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
 
 def temporary_path(path: Path) -> Path:
     """Of this process alone, also where several machines write into one folder."""
-    return path.with_name(f"{path.name}.{MACHINE}-{os.getpid()}.tmp")
+    return path.with_name(f"{path.name}.{MACHINE_ID}-{os.getpid()}.tmp")
 
 
 def set_aside(path: Path) -> Path:
@@ -128,7 +128,7 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
+def folder_lock(folder: Path) -> Iterator[None]:
     """For a moment, among the processes that ask for the same: what one reads and then writes, none writes between.
 
     Where the system or the file system has no such locks, nobody waits.
@@ -148,7 +148,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def locked(file: IO[bytes]) -> bool:
+def try_lock(file: IO[bytes]) -> bool:
     """Lock an open file until it is closed, and say whether that could be done: another process may have it. Where
     the system or the file system has no locks, it counts as done.
     """
@@ -171,29 +171,29 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def remove_unfinished(folder: Path, name: str = "*") -> None:
+def remove_stale(folder: Path, name: str = "*") -> None:
     """Remove what processes that were killed while they wrote a file have left: it may be gigabytes.
 
     Of other machines nobody here can say what is alive.
     """
     for left in folder.glob(f"{name}.*.tmp"):
-        owner = re.search(rf"\.(?:{MACHINE}-)?(\d+)\.tmp$", left.name)
-        if owner and not alive(int(owner[1])):
+        owner = re.search(rf"\.(?:{MACHINE_ID}-)?(\d+)\.tmp$", left.name)
+        if owner and not is_alive(int(owner[1])):
             left.unlink(missing_ok=True)
 
 
-NAME = platform.node() or "unnamed"  # for people
+HOST_NAME = platform.node() or "unnamed"  # for people
 
 
 def _identity() -> str:
     """Processes whose numbers mean the same: containers of one machine may have one name, but count their own."""
-    words = [NAME]
+    words = [HOST_NAME]
     with contextlib.suppress(OSError):
         words.append(str(Path("/proc/self/ns/pid").readlink()))
     return hashlib.sha256("/".join(words).encode()).hexdigest()[:8]
 
 
-MACHINE = _identity()
+MACHINE_ID = _identity()
 
 
 def cores() -> int:
@@ -201,7 +201,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     """Whether a process of this machine is still there."""
     if os.name != "posix":
         return True  # nothing can be asked without harm

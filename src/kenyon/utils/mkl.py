@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 
-def ask_for_equal_bits(cpus: str | os.PathLike[str] = "/proc/cpuinfo") -> None:
+def request_equal_bits(cpus: str | os.PathLike[str] = "/proc/cpuinfo") -> None:
     """Respects an existing MKL_CBWR. Imports nothing, since `import kenyon` begins with it."""
     try:
         with open(cpus) as file:  # noqa: PTH123

@@ -69,7 +69,7 @@ def _ours(thread: threading.Thread) -> bool:
     return thread.name.startswith(OURS)
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """[work(item) for item in items], on as many threads as PyTorch may use here, each item by one of them.
 
     The work may call this in turn, once: what it cuts goes to a second set of threads, so that a core without an item
@@ -95,7 +95,7 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item]) -> list[
         wait(futures)
 
 
-class Shared:
+class SharedSetting:
     """A setting of the process that threads need for a while: the first to come sets it, the last to leave puts it
     back. A context manager, of which there is one for all threads.
     """
@@ -182,22 +182,22 @@ def _started(cores: int, depth: int) -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):  # not on Windows
     os.register_at_fork(after_in_child=lambda: vars(_changing).update(vars(_Changing())))  # no thread survives there
 
-PIECE = 2**18  # numbers of all rows: as many as the cache of a CPU's core holds, with what moves them
+CHUNK = 2**18  # numbers of all rows: as many as the cache of a CPU's core holds, with what moves them
 
 
-def piece_by_piece(rows: Tensor, work: Callable[[slice], None]) -> None:
+def for_each_chunk(rows: Tensor, work: Callable[[slice], None]) -> None:
     """Do to the columns of rows (R, P) what treats every number by itself: on a CPU side by side, to so few at a time
     that one operation after another finds them in the cache, and memory is passed over once; elsewhere to all.
     """
-    parts = pieces(rows)
+    parts = column_chunks(rows)
     if len(parts) == 1:
         work(parts[0])
     else:
-        side_by_side(work, parts)
+        parallel_map(work, parts)
 
 
-def pieces(rows: Tensor) -> list[slice]:
+def column_chunks(rows: Tensor) -> list[slice]:
     """The columns of rows (R, P), one part after another."""
     R, P = rows.shape
-    each = max(1, PIECE // R) if rows.device.type == "cpu" else max(1, P)
+    each = max(1, CHUNK // R) if rows.device.type == "cpu" else max(1, P)
     return [slice(first, min(first + each, P)) for first in range(0, P, each)]

@@ -16,7 +16,7 @@ from typing import Any
 
 from kenyon.errors import ConfigError, KenyonError
 
-OWN = "kenyon_user_"  # begins the names of their modules
+MODULE_PREFIX = "kenyon_user_"  # begins the names of their modules
 _CODE: dict[str, str] = {}  # of each such module: a digest of what it was when it was imported
 
 
@@ -29,7 +29,7 @@ def import_file(path: Path, kind: str) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"There is no file {path}. Give a {kind}'s name, or a file that defines one.")
     # Never that of a real module, whatever the file is called, nor that of a file of the same name elsewhere.
-    name = f"{OWN}{path.stem}_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}"
+    name = f"{MODULE_PREFIX}{path.stem}_{hashlib.sha256(bytes(path.resolve())).hexdigest()[:8]}"
     _CODE[name] = _digest(path.read_text(encoding="utf-8", errors="replace"))
     spec = spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
@@ -40,12 +40,12 @@ def import_file(path: Path, kind: str) -> ModuleType:
     except KenyonError:
         raise
     except Exception as error:
-        where = place_in_own_file(error) or f"{path} cannot be imported"
+        where = location_in_user_file(error) or f"{path} cannot be imported"
         raise ConfigError(f"{where}: {type(error).__name__}: {error}. Mend it and run again.") from error
     return module
 
 
-def place_in_own_file(error: BaseException) -> str:
+def location_in_user_file(error: BaseException) -> str:
     """Where in a user's own file an error arose: mine.py, line 7, in forces. Nothing if it did not."""
     files = {sys.modules[name].__file__: name for name in _CODE if name in sys.modules}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -55,7 +55,7 @@ def place_in_own_file(error: BaseException) -> str:
     return ""
 
 
-def own_code(**parts: Callable[..., Any]) -> dict[str, str]:
+def code_digests(**parts: Callable[..., Any]) -> dict[str, str]:
     """Of the parts that are a user's own: a digest of their code, in which layout, comments and docstrings do not
     count. Of a file that is all of it; of what was defined elsewhere, in a notebook say, the function alone.
     """
@@ -67,7 +67,7 @@ def _code(made: Callable[..., Any]) -> str:
     module = getattr(made, "__module__", None) or ""
     if module.partition(".")[0] == __name__.partition(".")[0]:
         return ""  # Kenyon's: results name its version
-    if module.startswith(OWN):
+    if module.startswith(MODULE_PREFIX):
         return _CODE.get(module, "")
     try:
         return _digest(textwrap.dedent(inspect.getsource(made)))
@@ -88,10 +88,10 @@ def _digest(source: str) -> str:
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
 
 
-def name_or_file(name: str, made: Callable[..., Any]) -> str:
+def command_name(name: str, made: Callable[..., Any]) -> str:
     """What a command must call a benchmark or a method: its name, or the user's own file with what `made` it."""
     module = getattr(made, "__module__", None) or ""
-    if not module.startswith(OWN) or module not in sys.modules:
+    if not module.startswith(MODULE_PREFIX) or module not in sys.modules:
         return name
     return str(_near(Path(str(sys.modules[module].__file__))))
 
