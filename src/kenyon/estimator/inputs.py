@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from kenyon.data.arrays import as_tensor, moments
-from kenyon.data.external import pairs, stacked
+from kenyon.data.external import sample_pairs, stack_samples
 from kenyon.data.folders import ImageFiles
 from kenyon.data.tasks import check_channels
 from kenyon.errors import DataError, KenyonError, shown
@@ -307,8 +307,8 @@ def _inputs(owner: BaseEstimator, data: Any, *, first: bool, tokens: bool) -> Te
 def _items(data: Dataset[Any] | DataLoader[Any]) -> tuple[Tensor, Any]:
     """The samples of a dataset or the batches of a loader, one after another."""
     if not isinstance(data, DataLoader):
-        samples, labels = pairs(data, "The dataset")
-        return stacked(samples, "The dataset"), labels
+        samples, labels = sample_pairs(data, "The dataset")
+        return stack_samples(samples, "The dataset"), labels
     batches = list(data)
     if not batches:
         raise InputError("The loader has no samples (0 samples): at least one is needed.")
