@@ -118,7 +118,7 @@ def edit(key: str, value: Any) -> Callable[[Path, Path], None]:
         (cut_header, "header is not readable"),
         (edit("format", 99), "format 99, where this version of Kenyon writes 1"),
         (edit("identity", {"what": "other"}), "other files"),
-        (edit("facts", None), "other files"),
+        (edit("facts", None), "header is not readable"),
         (edit("file", 7), "header is not readable"),
         (edit("file", "../../outside"), "missing or incomplete"),
     ],
@@ -134,7 +134,7 @@ def test_damaged_and_foreign_ones_are_named_set_aside_and_built_anew(
         assert holds(cached("made", IDENTITY, build)) and build.built == 2
         assert holds(cached("made", IDENTITY, build)) and build.built == 2
     [notice] = listener.notices
-    assert reason in notice and str(header) in notice and "built anew" in notice
+    assert reason in notice and str(header) in notice and "built again" in notice
     assert header.with_name(f"{header.name}.damaged").exists()
 
 

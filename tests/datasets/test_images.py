@@ -282,5 +282,5 @@ def test_pictures_of_a_dataset_become_bytes(what: str) -> None:
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_pictures_of_a_dataset_that_have_no_white(mode: str) -> None:
-    with pytest.raises(DataError, match=r"mine: sample 1 has .* nobody knows which is white"):
+    with pytest.raises(DataError, match=r"mine: sample 1 has .* white value is not known"):
         stack_samples([Image.new("L", (2, 2)), Image.new(mode, (2, 2))], "mine")
