@@ -20,11 +20,11 @@ import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
 from kenyon.data.tasks import Split, Stream
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
-from kenyon.estimator.knowledge import Met
-from kenyon.estimator.settings import single_precision
+from kenyon.estimator.knowledge import PastTask
 from kenyon.methods import METHODS, find_method
 from kenyon.methods.registry import DEFAULTS
 from kenyon.training import Trainer, Training
+from kenyon.utils.threads import single_precision
 from tests.estimator.small import blobs, quick, taught
 
 
@@ -43,7 +43,9 @@ def test_the_numbers_are_those_of_a_trainer_that_knew_all_tasks() -> None:
             start += len(x)
         tasks.append(parts)
     pool = torch.cat(inputs)
-    met = tuple(Met(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks))
+    met = tuple(
+        PastTask(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks)
+    )
     stream = Stream("whole", 0, met, known.form.mean, known.form.std)
     method = find_method("caf-ewc")(DEFAULTS["caf-ewc"])
     trainer = Trainer(known.net, [stream], method, Training(epochs=4, batch=16, rate=1e-2))
@@ -230,7 +232,7 @@ def test_what_fit_without_a_task_means() -> None:
     again = learner.predict_proba(blobs(0)[0])
     assert np.array_equal(learner.fit(*blobs(0)).predict_proba(blobs(0)[0]), again)  # anew, as scikit-learn has it
     learner.fit(*blobs(1), task="more")
-    with pytest.raises(ValueError, match="begin anew"):
+    with pytest.raises(ValueError, match="start over"):
         learner.fit(*blobs(2))
     assert learner.tasks_ == ["unnamed", "more"]
 

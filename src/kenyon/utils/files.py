@@ -113,8 +113,7 @@ def remove_stale(folder: Path, name: str = "*") -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that cannot be used, so that it blocks nothing and can still be inspected; return its new path.
-    """
+    """Rename a file that cannot be used, so that it blocks nothing and can be inspected; return its new path."""
     number, aside = 1, path.with_name(f"{path.name}.damaged")
     while aside.exists():
         number += 1

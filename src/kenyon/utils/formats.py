@@ -109,8 +109,7 @@ def with_checksum(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_checksum(body: Any) -> bool:
-    """Return True if a JSON value has a checksum of Kenyon's. Files of version 0.1 and of other programs have none.
-    """
+    """Return True if a JSON value has a checksum of Kenyon's. Old files and those of others have none."""
     return isinstance(body, dict) and str(body.get(ENTRY)).startswith(ALGORITHM)
 
 

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -156,6 +157,22 @@ class SharedSetting:
             self._inside -= 1
             if not self._inside:
                 self._restore()
+
+
+def _default_to_float32() -> Callable[[], object]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    return partial(torch.set_default_dtype, before)
+
+
+_float32_default = SharedSetting(_default_to_float32)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Create tensors in float32, whatever torch.set_default_dtype was called with."""
+    with _float32_default:
+        yield
 
 
 def in_streams(work: Callable[[int], None], items: Sequence[int], streams: Sequence[torch.cuda.Stream]) -> None:
