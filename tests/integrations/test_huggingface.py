@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_refused_before_the_training(tmp_path: Path) -> Non
 
     odd = Odd()
     before = odd.net.head.weight.clone()
-    with pytest.raises(ConfigError, match=r"gives a dict without logits. Say with predict="):
+    with pytest.raises(ConfigError, match=r"gives a dict without logits. Give predict="):
         ProtectedTrainer(
             model=odd, args=arguments(tmp_path), train_dataset=Rows(8), protection=Protection(odd, strength=1.0)
         ).train()
