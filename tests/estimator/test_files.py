@@ -150,7 +150,7 @@ def test_files_that_cannot_be_used(saved: Path, tmp_path: Path) -> None:
 
 
 def everywhere(head: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a header something stands."""
+    """Return the place of an entry in a header."""
     for key in head if isinstance(head, dict) else range(len(head)) if isinstance(head, list) else ():
         yield (*place, key)
         yield from everywhere(head[key], (*place, key))

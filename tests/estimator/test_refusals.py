@@ -1,4 +1,4 @@
-"""What cannot be learned is refused with words, and what was learned before is not touched."""
+"""Bad arguments are refused with a message, and the learner stays as it was."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InTurn(IterableDataset[Any]):
 
 
 class Table:
-    """What a table of pandas shows of itself."""
+    """The interface of a pandas table."""
 
     def __init__(self, numbers: Any) -> None:
         self.values = np.array([[*row, "north"] for row in numbers.tolist()], dtype=object)

@@ -1,4 +1,4 @@
-"""Which task a sample belongs to, by hand and as properties."""
+"""Inference of the task of a sample: numbers by hand, and properties."""
 
 from __future__ import annotations
 

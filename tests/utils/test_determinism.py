@@ -61,7 +61,7 @@ def test_gradients_of_a_fleet_are_those_of_each_run(learners: int, width: int) -
 
 
 def gradients(net: Net, theta: Tensor, pools: list[Tensor], index: Tensor, first: int = 0) -> Tensor:
-    """Of cross-entropy, with AF-S where there are several learners."""
+    """Gradients of cross-entropy, with AF-S for several learners."""
     keys = torch.tensor([5, 77, 901])[first : first + len(pools)]
     pictures = Pictures(torch.tensor([p.data_ptr() for p in pools]), index, GAIN, SHIFT)
     row = theta.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""What MKL is asked for, before anybody has multiplied anything."""
+"""The setting of MKL before the first product."""
 
 from __future__ import annotations
 

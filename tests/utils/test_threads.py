@@ -54,7 +54,7 @@ def test_every_item_is_computed_by_one_thread(cores: int) -> None:
 
 
 def test_work_may_be_cut_again(cores: int) -> None:
-    """More items at both levels than there are threads: nobody waits for himself. A third cut is not shared."""
+    """More items at both levels than threads: no deadlock. A third level is not shared."""
 
     def work(a: int) -> list[list[int]]:
         return parallel_map(lambda b: parallel_map(lambda c: 100 * a + 10 * b + c, range(2)), range(7))
