@@ -245,18 +245,18 @@ def register_read(load: Loader, *, whole: bool = False) -> None:
     source = load(None)
     stream = source.stream(0, validation=0.0)
 
-    def kept(data: Path | None) -> Source:
+    def load_again(data: Path | None) -> Source:
         return source if data is None else load(data)
 
-    kept.__name__, kept.__doc__ = load.__name__, load.__doc__ or source.name
-    kept.__module__ = load.__module__
+    load_again.__name__, load_again.__doc__ = load.__name__, load.__doc__ or source.name
+    load_again.__module__ = load.__module__
     register(
         class_counts=stream.class_counts,
         shape=stream.input_shape,
         dtype=stream.input_dtype,
         heads=stream.heads,
         whole=whole or source.part is not None,
-    )(kept)
+    )(load_again)
 
 
 def find_source(name: str) -> SourceSpec:

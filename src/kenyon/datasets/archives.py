@@ -272,9 +272,9 @@ def _defects(dataset: Dataset, folder: Path) -> str:
     """Return, for the message, what is missing in a folder that exists."""
     if exists(folder) and not os.access(folder, os.R_OK | os.X_OK):
         return " (this user may not look into it)"
-    found = [
+    defects = [
         f"its {archive.folder}/ lacks {', '.join(_lacking(archive, folder / archive.folder))}"
         for archive in dataset.archives
         if is_folder(folder / archive.folder) and _lacking(archive, folder / archive.folder)
     ]
-    return f" ({'; '.join(found)})" if found else ""
+    return f" ({'; '.join(defects)})" if defects else ""

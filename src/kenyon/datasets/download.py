@@ -100,10 +100,10 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bo
     OSError only for the disk.
     """
     before = done = file.seek(0, os.SEEK_END)
-    with _answer(url, done) as answer:
-        if answer.status != 206:
+    with _request(url, done) as response:
+        if response.status != 206:
             done = 0  # the server ignores the range
-        length = answer.headers.get("Content-Length", "")
+        length = response.headers.get("Content-Length", "")
         offered = done + int(length) if length.isdigit() else None
         size = offered if archive.size is None else archive.size
         if offered is not None and offered != size:
@@ -115,7 +115,7 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bo
         first = done == 0
         while size is None or done < size:
             try:
-                chunk = answer.read(CHUNK if size is None else min(CHUNK, size - done))
+                chunk = response.read(CHUNK if size is None else min(CHUNK, size - done))
             except (OSError, HTTPException) as problem:
                 raise _cut(url, done, size, str(problem)) from None
             if not chunk and size is not None:
@@ -140,19 +140,19 @@ def _begins_with(archive: Archive) -> bytes:
     return b"PK" if archive.file.endswith(".zip") else b"\x1f\x8b"
 
 
-def _answer(url: str, start: int) -> HTTPResponse:
+def _request(url: str, start: int) -> HTTPResponse:
     """Request the bytes from `start`, or the whole file if the server does not support ranges."""
     headers = {"User-Agent": f"kenyon/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        answer: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
-        if start and answer.status == 206 and not _begins_at(start, answer):
-            answer.close()
-            return _answer(url, 0)
-        return answer
+        response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
+        if start and response.status == 206 and not _begins_at(start, response):
+            response.close()
+            return _request(url, 0)
+        return response
     except HTTPError as problem:
         problem.close()
         if problem.code == 416 and start:
-            return _answer(url, 0)
+            return _request(url, 0)
         reason = f"the server answered {problem.code} {problem.reason}"
     except (OSError, HTTPException, ValueError) as problem:
         reason = str(getattr(problem, "reason", None) or problem)
@@ -162,8 +162,8 @@ def _answer(url: str, start: int) -> HTTPResponse:
     )
 
 
-def _begins_at(start: int, answer: HTTPResponse) -> bool:
-    return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+def _begins_at(start: int, response: HTTPResponse) -> bool:
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
 def _cut(url: str, done: int, size: int | None, reason: str) -> DataError:

@@ -72,7 +72,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
-        self.encoded, self.containers = 0, 0  # bytes encoded from text, and containers made
+        self.encoded, self.containers = 0, 0  # bytes encoded from text, and containers value
 
     def run(self) -> object:
         steps = {code: method.__get__(self) for code, method in STEPS.items()}
@@ -224,14 +224,14 @@ class _Machine:
                 self.encoded += len(text)
                 if self.encoded > len(self.raw):  # a text that is encoded again and again
                     raise _RefusedError("it makes more bytes than it has")
-                made: object = text.encode("latin1")
+                value: object = text.encode("latin1")
             case _Name.RECONSTRUCT, (_Name.NDARRAY, (0,), b"b"):
-                made = np.empty(0, np.int8)
+                value = np.empty(0, np.int8)
             case _Name.DTYPE, (bytes() | str() as code, *_):
-                made = _number_type(code)
+                value = _number_type(code)
             case _:
                 raise _RefusedError("it calls a function that plain data never needs")
-        self.stack.append(made)
+        self.stack.append(value)
 
     def build(self) -> None:
         state = self.stack.pop()

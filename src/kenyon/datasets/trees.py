@@ -75,10 +75,10 @@ class Folder:
         return str(self.path / name)
 
     def names(self) -> list[str]:
-        return [name for name, *_ in self._found]
+        return [name for name, *_ in self._files]
 
     def traits(self, uses: Uses) -> list[Trait]:
-        return [self._trait(*found) for found in self._found if uses(found[0])]
+        return [self._trait(*file) for file in self._files if uses(file[0])]
 
     def _trait(self, name: str, size: int, written: int) -> Trait:
         if name.endswith(LABELS):
@@ -86,9 +86,9 @@ class Folder:
         return (name, size, written) if self.dated else (name, size)
 
     @cached_property
-    def _found(self) -> list[tuple[str, int, int]]:
+    def _files(self) -> list[tuple[str, int, int]]:
         """All files with size and time, without hidden ones, which desktops add."""
-        found: list[tuple[str, int, int]] = []
+        files: list[tuple[str, int, int]] = []
         folders = [(self.path, "")]
         try:
             while folders:
@@ -103,12 +103,12 @@ class Folder:
                             folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
                         elif entry.is_file():
                             status = entry.stat()
-                            found.append((prefix + entry.name, status.st_size, status.st_mtime_ns))
+                            files.append((prefix + entry.name, status.st_size, status.st_mtime_ns))
         except OSError as problem:
             raise DataError(
                 f"{problem.filename or self.path} cannot be read: {problem.strerror}. {self.remedy}"
             ) from None
-        return sorted(found)
+        return sorted(files)
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
         for name in sorted(names):
@@ -149,11 +149,11 @@ class Zip:
 
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
-        found = self._file.infolist()
-        if sum(info.file_size for info in found) > _most_unpacked(self.path):
+        infos = self._file.infolist()
+        if sum(info.file_size for info in infos) > _most_unpacked(self.path):
             raise DataError(f"{self.path} {_unpacks(self.path)}. {self.remedy}")
         # A damaged archive may have a file without a name, for which zipfile fails.
-        files = (info for info in found if info.filename and not info.is_dir())
+        files = (info for info in infos if info.filename and not info.is_dir())
         inside = ((_below(self.folder, info.filename), info) for info in files)
         return {name: info for name, info in inside if name}
 
@@ -260,24 +260,24 @@ class _Directory(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         most = MOST_MEMBERS * 2**8
-        found = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
-        if len(found) > most or found.count(b"PK\1\2") > MOST_MEMBERS:
+        data = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
+        if len(data) > most or data.count(b"PK\1\2") > MOST_MEMBERS:
             raise _TooLargeError(f"lists more than {MOST_MEMBERS:,} files")
-        return found
+        return data
 
 
 class _Bounded:
     """A reader of a compressed file that stops at a limit."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
-        self.file, self.path, self.left = file, path, _most_unpacked(path)
+        self.file, self.path, self.remaining = file, path, _most_unpacked(path)
 
     def read(self, size: int) -> bytes:
-        found = self.file.read(min(size, CHUNK))
-        self.left -= len(found)
-        if self.left < 0:
+        data = self.file.read(min(size, CHUNK))
+        self.remaining -= len(data)
+        if self.remaining < 0:
             raise _TooLargeError(_unpacks(self.path))
-        return found
+        return data
 
 
 class _Entry(tarfile.TarInfo):

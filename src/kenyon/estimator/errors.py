@@ -43,18 +43,18 @@ def whole(name: str, value: Any, least: int) -> int:
 
 def number(name: str, value: Any, kind: str = "a number") -> Any:
     """Return a number, Python's, NumPy's, or that of an array or tensor with one element."""
-    found = as_number(value)
-    if found is None:
+    checked = as_number(value)
+    if checked is None:
         raise SettingError(f"{name} must be {kind}, not {shown(value)}.")
-    return found
+    return checked
 
 
 def share(name: str, value: Any) -> float:
     """Return a share, at least 0 and below 1."""
-    found = as_number(value)
-    if found is None or not 0 <= found < 1:
+    checked = as_number(value)
+    if checked is None or not 0 <= checked < 1:
         raise SettingError(f"{name} is a share of at least 0 and below 1, not {shown(value)}.")
-    return float(found)
+    return float(checked)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -237,8 +237,8 @@ def _save_again(trainer: Any) -> None:
         if getattr(saver, "save_weights_only", True):
             continue
         paths = {saver.last_model_path, saver.best_model_path, *saver.best_k_models}
-        found = [path for path in sorted(paths) if path and _step_of(path) == trainer.global_step]
-        for path in trainer.strategy.broadcast(found):
+        current = [path for path in sorted(paths) if path and _step_of(path) == trainer.global_step]
+        for path in trainer.strategy.broadcast(current):
             trainer.save_checkpoint(path)
 
 

@@ -88,9 +88,9 @@ def _digest(source: str) -> str:
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
 
 
-def command_name(name: str, made: Callable[..., Any]) -> str:
-    """Return how a command names a benchmark or a method: by its name, or by the user's file that `made` it."""
-    module = getattr(made, "__module__", None) or ""
+def command_name(name: str, part: Callable[..., Any]) -> str:
+    """Return how a command names a benchmark or a method: by its name, or by the user's file that defines it."""
+    module = getattr(part, "__module__", None) or ""
     if not module.startswith(MODULE_PREFIX) or module not in sys.modules:
         return name
     return str(_relative(Path(str(sys.modules[module].__file__))))
