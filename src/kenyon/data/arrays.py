@@ -212,17 +212,16 @@ def from_arrays(
 ) -> Source:
     """Return a source of labelled samples: NumPy arrays, tensors, or anything that NumPy makes arrays of.
 
-    Args:
-        x: (N, ...). Bytes (uint8) of the shape (N, C, H, W) are images, other integers tokens, floats values of any
-            shape.
-        y: (N,) integers, bools or strings.
-        by: the cut into tasks (`Classes`, `Groups`, `Times`, `Domains`); None: two classes each.
-        test: the test samples, (N,) bool, or the share of every task that the seed of a run draws.
-        validation: the validation samples, (N,) bool; None: the seed draws the share of the training regime.
-        normalise: subtract the mean and divide by the standard deviation of every channel or column, over all samples
-            but the test samples (if the seed draws them: over all samples).
-        ordered: keep the order of the cut; else the seed shuffles the tasks. Times are ordered anyway.
-        classes: names of the classes that y counts from 0; a cut may use names or numbers.
+    x: (N, ...). Bytes (uint8) of the shape (N, C, H, W) are images, other integers tokens, floats values of any
+        shape.
+    y: (N,) integers, bools or strings.
+    by: the cut into tasks (`Classes`, `Groups`, `Times`, `Domains`); None: two classes each.
+    test: the test samples, (N,) bool, or the share of every task that the seed of a run draws.
+    validation: the validation samples, (N,) bool; None: the seed draws the share of the training regime.
+    normalise: subtract the mean and divide by the standard deviation of every channel or column, over all samples
+        but the test samples (if the seed draws them: over all samples).
+    ordered: keep the order of the cut; else the seed shuffles the tasks. Times are ordered anyway.
+    classes: names of the classes that y counts from 0; a cut may use names or numbers.
     """
     pool = as_pool(x)
     check_pool(name, pool)

@@ -67,26 +67,25 @@ class Readings:
 class ContinualLearner(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier that learns task after task and keeps the old ones without their data.
 
-    Args:
-        backbone: a module that maps a batch to feature vectors, or a function that builds one; each task has a head
-            of its own. Each of the `learners` has a copy with weights of its own, so choose a narrower one for five
-            learners than for one. None: two dense layers of 64 units.
-        method: the method against forgetting, by name (`kenyon list methods`).
-        learners: number of learners; None: five for methods with several, else one.
-        lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the divergence of
-            learners; None: see `methods.defaults`.
-        options: further settings of the method, by name.
-        heads: "task", a head for each task; or "shared", one head for tasks with the same classes (a stream cut by
-            time or by domain), whose predictions need no task.
-        epochs, batch, rate: of each task, with Adam.
-        validation: share of the samples of a task that chooses its best weights and lowers the rate; with 0 the rate
-            stays and the last weights are kept.
-        standardise: center and scale inputs by the statistics of the first task.
-        diversity, gate: of the learners, as in the paper.
-        start: initial weights, "drawn" for each learner, or "given" by a pretrained backbone.
-        side: size of images from folders, in pixels.
-        precision: "float32", "bfloat16", or "auto": bfloat16 on a GPU and float32 on a CPU.
-        seed: all random numbers follow from it.
+    backbone: a module that maps a batch to feature vectors, or a function that builds one; each task has a head
+        of its own. Each of the `learners` has a copy with weights of its own, so choose a narrower one for five
+        learners than for one. None: two dense layers of 64 units.
+    method: the method against forgetting, by name (`kenyon list methods`).
+    learners: number of learners; None: five for methods with several, else one.
+    lambda_sp, lambda_af, gamma: strengths of stability protection, active forgetting and the divergence of
+        learners; None: see `methods.defaults`.
+    options: further settings of the method, by name.
+    heads: "task", a head for each task; or "shared", one head for tasks with the same classes (a stream cut by
+        time or by domain), whose predictions need no task.
+    epochs, batch, rate: of each task, with Adam.
+    validation: share of the samples of a task that chooses its best weights and lowers the rate; with 0 the rate
+        stays and the last weights are kept.
+    standardise: center and scale inputs by the statistics of the first task.
+    diversity, gate: of the learners, as in the paper.
+    start: initial weights, "drawn" for each learner, or "given" by a pretrained backbone.
+    side: size of images from folders, in pixels.
+    precision: "float32", "bfloat16", or "auto": bfloat16 on a GPU and float32 on a CPU.
+    seed: all random numbers follow from it.
     """
 
     def __init__(
