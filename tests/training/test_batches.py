@@ -100,7 +100,7 @@ def test_a_counter_on_the_device_reads_the_same_batches(monkeypatch: pytest.Monk
         loader.step.fill_(step)
         for expected, run in zip(known[step], (0, 1, slice(0, 2)), strict=True):
             found = loader.batch(run)
-            for name in ("images", "labels", "weight", "member", "said"):
+            for name in ("images", "labels", "weight", "member", "teacher_logits"):
                 assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 
