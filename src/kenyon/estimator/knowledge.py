@@ -71,7 +71,7 @@ def go_on(trainer: Trainer, learned: Mapping[str, Tensor], before: Layout, tasks
         if name in learned:  # a regime that has changed may follow what none before did
             carry(learned[name], before, tensor, net.layout)
             if tensor.shape[1:] == (net.layout.size,):
-                net.statistics.hand_on(net.layout, tensor, net.head_of(tasks - 1))
+                net.statistics.carry_over(net.layout, tensor, net.head_of(tasks - 1))
     phase = tasks * len(trainer.method.stages)
     trainer.position = Position(phase=phase, diverged=list(trainer.position.diverged))
 
