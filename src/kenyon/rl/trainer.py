@@ -122,8 +122,8 @@ class Agents:
 
     @contextmanager
     def _working(self) -> Iterator[None]:
-        """Count the time that training takes. With a GPU, the CPU makes small copies only, in one thread: more threads
-        would wait for the cores that step games.
+        """Count the time that training takes. With a GPU, the CPU makes small copies only, in one thread: more
+        threads would wait for the cores that step games.
         """
         started = time.perf_counter()
         with on_device(self.device), cpu_threads(1 if self.device.type == "cuda" else None):
