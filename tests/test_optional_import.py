@@ -14,7 +14,7 @@ from kenyon.errors import ConfigError, optional_import
 from kenyon.estimator.export import _onnx
 from kenyon.experiments.hyper_search import import_optuna
 from kenyon.integrations.loggers import check_tensorboard, check_wandb
-from kenyon.rl.emulators import check_rom
+from kenyon.rl.atari_envs import check_rom
 from kenyon.sweep.ray_cluster import _ray
 from kenyon.sweep.storage import _file_system
 

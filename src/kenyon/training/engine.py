@@ -277,7 +277,7 @@ class Engine:
         def keep(run: int, out: Outputs) -> None:
             if out.statistics is not None:
                 present = loader.present()[run]
-                self.net.statistics.keep(self.net.layout, theta[run], heads, out.statistics, present)
+                self.net.statistics.update(self.net.layout, theta[run], heads, out.statistics, present)
 
         self.gradient = data_gradients(
             self.net,
