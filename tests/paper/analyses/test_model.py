@@ -114,7 +114,7 @@ def test_weights_without_origin_are_known_by_their_accuracies(results: Path, tmp
         without_origin(folder / f"weights-{seed}.safetensors")
     Model.load(tmp_path, "digits", "ewc", 0, device="cpu")
     shutil.copy(folder / "weights-1.safetensors", folder / "weights-0.safetensors")
-    with pytest.raises(ResultsError, match="does not belong to the result"):
+    with pytest.raises(ResultsError, match="does not belong to its result"):
         Model.load(tmp_path, "digits", "ewc", 0, device="cpu")
 
 

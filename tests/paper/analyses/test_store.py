@@ -18,7 +18,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.spec import configure
 from kenyon.experiments.store import config_digest
 from kenyon.paper.analyses import ANALYSES, FlatnessSettings, analyse, compare
-from kenyon.paper.analyses.store import Entry
+from kenyon.paper.analyses.analysis import Entry
 from tests.paper.analyses.test_model import without_origin
 from tests.unsealed import unsealed
 
@@ -150,5 +150,5 @@ def test_digests_know_values_not_how_they_are_written() -> None:
 
 
 def test_a_result_without_finished_runs(out: Path) -> None:
-    with pytest.raises(ResultsError, match="nothing to analyse"):
+    with pytest.raises(ResultsError, match="no complete run to analyse"):
         measured("flatness", out / "ewc", seeds=())

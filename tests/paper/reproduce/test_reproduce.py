@@ -13,8 +13,9 @@ from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.compare import ASIDE, reported
 from kenyon.experiments.results import Result
 from kenyon.paper.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.paper.reproduce.figure import Place, Variant, find_scale
 from kenyon.paper.reproduce.page import claims_page
-from kenyon.paper.reproduce.runs import Place, Variant, find_scale, point_of
+from kenyon.paper.reproduce.runs import point_of
 from kenyon.training import choose_device
 from kenyon.utils.views import checked
 
