@@ -15,7 +15,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
 from kenyon.report.figures import draw_results
-from kenyon.report.markdown import overview_markdown, published_sentence, published_view, results_markdown
+from kenyon.report.formats import overview_markdown, published_sentence, published_view, results_markdown
 from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration, pm

@@ -9,7 +9,7 @@ import pytest
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.experiments.spec import configure
-from kenyon.report.markdown import differences, published_sentence, published_view
+from kenyon.report.formats import differences, published_sentence, published_view
 from kenyon.utils.views import checked
 from tests.report.made import made
 

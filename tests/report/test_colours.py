@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kenyon.methods import METHODS
-from kenyon.report.markdown import ORDER
 from kenyon.report.page import document as colours
 from kenyon.report.page.document import MARKS, PALETTE, PAPER, styles
+from kenyon.report.tables import ORDER
 
 CSS = (Path(colours.__file__).parent / "page.css").read_text()
 

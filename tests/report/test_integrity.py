@@ -28,7 +28,7 @@ from kenyon.experiments.store import PointFolder
 from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights
 from kenyon.paper.analyses import analyse, find_analysis
-from kenyon.report.page.analyses import read_analysis
+from kenyon.report.page.sections import read_analysis
 from kenyon.report.verify import Verified, accept, verify
 from kenyon.rl.results import GameResult
 from kenyon.training import Interrupted

@@ -151,8 +151,8 @@ TRAINING, PROTECTION, IMPORTANCE, EVALUATION = 10, 2, 6, 1  # passes over the pa
 class Count:
     """Operations and bytes of some work."""
 
-    operations: float
-    bytes: float
+    operations: int | float
+    bytes: int | float
 
     def __add__(self, other: Count) -> Count:
         return Count(self.operations + other.operations, self.bytes + other.bytes)

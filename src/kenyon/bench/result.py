@@ -63,7 +63,7 @@ class Record:
     piece: Piece
     sweeps: tuple[Sweep, ...]
     ms: Spread  # of one training step, importance pass or evaluation, of all runs together
-    images: float  # processed by all runs in it
+    images: int | float  # processed by all runs in it
     least: Count  # operations and bytes, of all runs
     floor_ms: float
     bound: str  # which of the two decides the floor

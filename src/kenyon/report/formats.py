@@ -1,40 +1,58 @@
-"""Results as Markdown, for the README: measured beside published, with n, standard error and time.
-
-Measured beside published average accuracies, of all benchmarks at once: a sentence and a chart.
-"""
+"""Results in other formats: Markdown, LaTeX and CSV; and measured next to published accuracies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from kenyon.experiments.published import published_for
-from kenyon.experiments.results import Result
-from kenyon.report.tables import BEST, HELD_OUT, REFERENCES, best_points, duration, of_fewer, pm, run_count
+from kenyon.experiments.results import Kept, Result
+from kenyon.experiments.tidy import tidy_rows
+from kenyon.metrics import Summary
+from kenyon.report.tables import (
+    BENCHMARKS,
+    BEST,
+    HELD_OUT,
+    REFERENCE,
+    REFERENCES,
+    best_points,
+    duration,
+    of_fewer,
+    place,
+    pm,
+    published,
+    run_count,
+)
 from kenyon.utils.text import counted
 from kenyon.utils.views import View
 
-ORDER = (
-    *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
-    *("mas-af1", "mas-af2", "ewc-af1", "ewc-af2", "er"),
-    *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
-    *("joint-caf", "joint-mcl", "joint-af1", "joint"),
-)
-BENCHMARKS = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "omniglot", "cub-200", "tiny-imagenet", "core50")
-USUAL = 5  # runs; another number is told
+if TYPE_CHECKING:
+    from kenyon.rl.results import GameResult
+
+NORMALIZED = ("nar", "np", "ns")  # measures of games
+USUAL = 5  # runs; another number is shown in the overview
+NEAR = 1.5  # points: about two standard errors of a difference of two means of five runs on CIFAR-100
+FAR = 5.0  # points at which colors end: one outlier would make all others alike
+
+Results = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
 
 
-def results_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
-    """One table a benchmark -> label -> result; the best measured average accuracy is bold."""
+# ---------------------------------------------------------------------- Markdown
+
+
+def results_markdown(results: Results) -> str:
+    """Return a table per benchmark -> label -> result; the best measured average accuracy is bold."""
     return "\n\n".join(_table(benchmark, methods) for benchmark, methods in results.items())
 
 
-def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
-    """All methods by all benchmarks: average accuracy measured, below it published; a column's best is bold."""
+def overview_markdown(results: Results) -> str:
+    """Return a table of methods by benchmarks: measured average accuracy, published below it; the best is bold."""
     benchmarks = [name for name in BENCHMARKS if name in results] + sorted(set(results) - set(BENCHMARKS))
     cells: dict[str, dict[str, Result]] = {}
     for benchmark in benchmarks:
         for label, r in results[benchmark].items():
-            if r.method != "random-init":
+            if r.method != REFERENCE:
                 cells.setdefault(label, {})[benchmark] = r
     best = {b: max((_mean(row[b]) for row in cells.values() if b in row), default=0.0) for b in benchmarks}
 
@@ -42,10 +60,10 @@ def overview_markdown(results: Mapping[str, Mapping[str, Result]]) -> str:
         if benchmark not in row:
             return ""
         r = row[benchmark]
-        published = published_for(r)
+        known = published(r)
         number = f"**{pm(r.aac)}**" if 0 < _mean(r) == best[benchmark] else pm(r.aac)
         runs = "" if len(r.complete_runs) == USUAL else f", n {run_count(r)}"
-        return f"{number}{runs}" + (f"<br>({published:.2f})" if published is not None else "")
+        return f"{number}{runs}" + (f"<br>({known:.2f})" if known is not None else "")
 
     lines = ["| | " + " | ".join(benchmarks) + " |", "|---" + "|---:" * len(benchmarks) + "|"]
     labels = sorted(cells, key=lambda label: place(next(iter(cells[label].values())).method))
@@ -59,8 +77,8 @@ def _mean(r: Result) -> float:
 
 def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     names = sorted(
-        (name for name, r in results.items() if r.method != "random-init"),
-        key=lambda name: place(results[name].method),  # the points of a method stay as they come
+        (name for name, r in results.items() if r.method != REFERENCE),
+        key=lambda name: place(results[name].method),  # grid points of a method keep their order
     )
     means = {
         name: aac.mean
@@ -74,43 +92,125 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     for name in names:
         r = results[name]
         measured = f"**{pm(r.aac)}**" if name == best else pm(r.aac)
-        published = published_for(r)
+        known = published(r)
         cells = [
             f"`{name}`" + (" *" if name in starred else ""),
             measured,
-            "-" if published is None else f"{published:.2f}",
+            "-" if known is None else f"{known:.2f}",
             pm(r.bwt, 1),
             pm(r.fwt, 1) + of_fewer(r.fwt, r),
             run_count(r),
         ]
         lines.append("| " + " | ".join([*cells, f"{r.parameters:,}", duration(r.seconds)]) + " |")
-    said = [f"\\{BEST}"] if starred else []
-    said += [HELD_OUT] if any(r.held_out for r in results.values()) else []
-    return "\n".join([*lines, "", *said] if said else lines)
+    notes = [f"\\{BEST}"] if starred else []
+    notes += [HELD_OUT] if any(r.held_out for r in results.values()) else []
+    return "\n".join([*lines, "", *notes] if notes else lines)
 
 
-def place(method: str) -> tuple[int, str]:
-    return ORDER.index(method) if method in ORDER else len(ORDER), method
+# ---------------------------------------------------------------------- LaTeX and CSV
 
 
-NEAR = 1.5  # points: about two standard errors of a difference of two means of five runs on CIFAR-100
-FAR = 5.0  # points, where colours end: one value far away would make all others alike
+def results_latex(results: Mapping[str, Result], *, best: bool = False) -> str:
+    r"""Return a LaTeX table of the results of one benchmark by label, one row per method.
 
-Results = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
+    Cells are mean $\pm$ standard error over n runs. `best` prints the best average accuracy in bold. The table needs
+    \usepackage{booktabs}.
+    """
+    shown = {label: r for label, r in results.items() if r.method != REFERENCE} or results
+    measures = {label: {"AAC (%)": r.aac, "BWT": r.bwt, "FWT": r.fwt} for label, r in shown.items()}
+    return _latex(next(iter(shown.values())).title, shown, measures, best=best)
+
+
+def scores_latex(title: str, scores: Mapping[str, GameResult], *, best: bool = False) -> str:
+    """Return a LaTeX table of a suite of games: NAR, NP and NS if fine-tuning is there, and final scores of games."""
+    from kenyon.rl.results import measures
+
+    found = measures(scores)
+    table: dict[str, dict[str, Summary | None]] = {}
+    for label, r in scores.items():
+        normalized = {name.upper(): getattr(found[label], name) if label in found else None for name in NORMALIZED}
+        table[label] = (normalized if found else {}) | {name: r.final(g) for g, name in enumerate(r.games)}
+    return _latex(title, scores, table, best=best and bool(found))
+
+
+def _latex(
+    title: str,
+    results: Mapping[str, Kept[Any, Any]],
+    measures: Mapping[str, Mapping[str, Summary | None]],
+    *,
+    best: bool,
+) -> str:
+    """A table of measures by label and name; `best` is by the first measure."""
+    names = [name for name in next(iter(measures.values())) if any(some[name] for some in measures.values())]
+    means = {
+        label: value.mean
+        for label, some in measures.items()
+        if names and (value := some[names[0]]) is not None and results[label].method not in REFERENCES
+    }
+    top = max(means.values()) if best and len(means) > 1 else None
+    rows = [["Method", *map(_escaped, names), "$n$"]]
+    for label, r in sorted(results.items(), key=lambda pair: place(pair[1].method)):
+        bold = top is not None and means.get(label) == top
+        cells = [_cell(measures[label][name], r, bold=bold and name == names[0]) for name in names]
+        rows.append([_escaped(label), *cells, run_count(r)])
+    head, *body = (" & ".join(row) + r" \\" for row in rows)
+    return "\n".join(
+        [
+            f"% {_escaped(title)}: mean and standard error over n runs; needs \\usepackage{{booktabs}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(names) + 1)}}}",
+            *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
+            r"\end{tabular}",
+        ]
+    )
+
+
+def _cell(value: Summary | None, r: Kept[Any, Any], *, bold: bool) -> str:
+    if value is None:
+        return "--"
+    number = value.text().replace("±", r"\pm")
+    number = rf"$\mathbf{{{number}}}$" if bold else f"${number}$"
+    return number + of_fewer(value, r).replace(", n ", ", $n$ = ")
+
+
+SPECIAL = str.maketrans(
+    {
+        **{sign: "\\" + sign for sign in "&%$#_{}"},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+    }
+)
+
+
+def _escaped(text: str) -> str:
+    return text.translate(SPECIAL)
+
+
+def results_csv(results: Iterable[Kept[Any, Any]]) -> str:
+    """Return results as CSV, a row per run, number of learned tasks and task; see `tidy_rows`."""
+    columns, rows = tidy_rows(results)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+# ---------------------------------------------------------------------- measured next to published
 
 
 def differences(results: Results) -> dict[tuple[str, str], float]:
-    """(benchmark, label) -> measured minus published, in points, wherever both are known."""
+    """Return (benchmark, label) -> measured minus published, in points, if both are known."""
     return {
         (benchmark, label): r.aac.mean - value
         for benchmark, methods in results.items()
         for label, r in methods.items()
-        if (value := published_for(r)) is not None and r.aac is not None
+        if (value := published(r)) is not None and r.aac is not None
     }
 
 
 def published_sentence(results: Results) -> str:
-    """How many published values come out, and which do not; nothing where none is known."""
+    """Return a sentence on how many published values are reached, and which are not; empty if none is known."""
     found = differences(results)
     if not found:
         return ""
@@ -125,7 +225,7 @@ def published_sentence(results: Results) -> str:
 
 
 def published_view(results: Results) -> View:
-    """Methods by benchmarks: by how many points what was measured is above what is published."""
+    """Return a heat map of methods by benchmarks: measured minus published, in points."""
     found = differences(results)
     benchmarks = sorted({b for b, _ in found}, key=lambda b: (BENCHMARKS.index(b) if b in BENCHMARKS else 99, b))
     labels = sorted({label for _, label in found}, key=place)

@@ -204,6 +204,11 @@ def checked(view: Any) -> View:
     return {name: plain[name] for name in dict.fromkeys(names) if name in plain} | {"digits": plain.get("digits", 2)}
 
 
+def frames(view: View) -> list[dict[str, Any]]:
+    """Return the frames of a heat map; empty if it has one grid without a name."""
+    return [one for one in view["data"] if isinstance(one, dict)]
+
+
 def _builtin(value: Any) -> Any:
     """Convert NumPy's arrays and numbers."""
     if not hasattr(value, "tolist"):
