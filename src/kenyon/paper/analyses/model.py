@@ -50,7 +50,7 @@ class Probe:
     """Forward passes of up to `rows` rows of weights on one stream, each row computed like a run in training."""
 
     def __init__(self, net: Net, stream: Stream, rows: int) -> None:
-        execute = net.execute
+        execute = net.executor
         self.net, self.rows = net, rows
         self.fleet = Fleet(
             [stream] * rows, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small

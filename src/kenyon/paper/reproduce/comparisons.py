@@ -41,9 +41,7 @@ def _three(every_task: bool = False) -> Callable[[Scale], Sequence[Wanted]]:
     return lambda scale: [Wanted(b, THREE, every_task=every_task) for b in scale.benchmarks(*CIFAR)]
 
 
-def _figure(
-    results: Results, place: Place, analysis: str, title: str, texts: Mapping[str, str], sign: int
-) -> Figure:
+def _figure(results: Results, place: Place, analysis: str, title: str, texts: Mapping[str, str], sign: int) -> Figure:
     """Views of an analysis, with claims that its values are larger (sign -1: smaller) than those of one learner.
 
     `texts`: by value, the text of its claim.
