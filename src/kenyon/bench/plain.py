@@ -10,16 +10,19 @@ on EWC with the published, adaptive forms of AF-1 and AF-S.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.bench.result import Piece
-from kenyon.bench.subject import State
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Split, Stream
 from kenyon.experiments.spec import Config
+
+if TYPE_CHECKING:
+    from kenyon.bench.subject import State
 
 FISHER_BATCH = 20
 SLOPE = 100.0  # of the softmax over AF-S's adaptive weights

@@ -43,7 +43,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Against:
-    """The plain reference, measured in turns with the library."""
+    """The measurement of the plain reference, alternating with the library's."""
 
     precision: str
     ms: Spread  # of one step or pass of one run

@@ -14,24 +14,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from kenyon.data import Source
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, Run, compact, plain
 from kenyon.experiments.spec import Config
 from kenyon.experiments.store import check_writable, config_digest, weights_path
-from kenyon.experiments.training import origin_here
 from kenyon.metrics import Array, Summary
-from kenyon.models import Net
-from kenyon.paper.analyses.model import Model, Saved
 from kenyon.utils.clock import since
 from kenyon.utils.files import write_atomically
 from kenyon.utils.formats import check_json, with_checksum
 from kenyon.utils.views import Bar, Series, View, numbers
+
+if TYPE_CHECKING:
+    from kenyon.data import Source
+    from kenyon.models import Net
+    from kenyon.paper.analyses.model import Model
 
 FORMAT = 1
 Values = dict[str, Any]  # measurements of a run, ready for JSON; in a file with its seed
@@ -56,6 +57,8 @@ class Case:
 
     @cached_property
     def model(self) -> Model:
+        from kenyon.paper.analyses.model import Model
+
         return Model.of_result(self.folder, self.run.seed, self.source(), self.device)
 
 
@@ -98,7 +101,7 @@ def analyse(
 ) -> Entry:
     """Measure the runs of a result that have no valid measurement, and save the analysis.
 
-    The file is written into the result's folder, or into the folder `into`. `told` is called with a line of text
+    The file is written into the result's folder, or into the folder `into`. The callback receives a line of text
     before each run that needs its weights.
     """
     path = (into or folder) / "analysis" / f"{analysis.name}.json"
@@ -189,6 +192,8 @@ def _basis(analysis: Analysis, case: Case) -> str | None:
     """Digest of the run's numbers and weights; None if the analysis needs weights and they are not there."""
     digest = hashlib.sha256(case.run.numbers)
     if analysis.weights:
+        from kenyon.paper.analyses.model import Saved
+
         saved = Saved(case.folder, case.result, Config.from_dict(case.result.config))
         path = weights_path(case.folder, case.run.seed)
         if not path.is_file():
@@ -207,6 +212,8 @@ def _origins(measured: list[Values], net: Net | None, result: Result) -> list[di
     """Origins of the runs measured now: this process, or without a network those of the result."""
     seconds = {run["seed"]: run["seconds"] for run in measured}
     if net is not None:
+        from kenyon.experiments.training import origin_here
+
         found = [origin_here([*seconds], sum(seconds.values()), net)]
     else:
         parts = [(fleet, [seed for seed in fleet.seeds if seed in seconds]) for fleet in result.fleets]

@@ -42,7 +42,7 @@ MOST = 64  # rows computed together: more make no device busier
 
 
 def rows_at_once(numbers: int) -> int:
-    """Return how many rows of so many numbers are computed together."""
+    """Return how many rows of the given size are computed together."""
     return max(1, min(MOST, ROOM // numbers))
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ConfigError, KenyonError, ResultsError
 from kenyon.paper.reproduce import ablations, comparisons  # noqa: F401  (they register)
 from kenyon.paper.reproduce.figure import (
@@ -54,10 +53,10 @@ def reproduce(
 ) -> list[Written]:
     """Make figures and tables of the paper, by name or all of them, at a scale.
 
-    `benchmarks`: only these of the ones that a figure has; `seeds`: at most so many runs of each variant. Runs that
-    the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says
-    how to make them. `play` trains games. If several figures are asked for, those that can be made are written, and
-    the error names the others.
+    `benchmarks`: restricts figures to these benchmarks; `seeds`: the most runs of each variant. Runs that the folder
+    `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says how to make
+    them. `play` trains games. If several figures are asked for, those that can be made are written, and the error
+    names the others.
     """
     from kenyon.paper.reproduce.runs import gather
     from kenyon.training import choose_device
@@ -107,6 +106,8 @@ def _only(one: Reproduction, scale: Scale, benchmarks: Sequence[str] | None) -> 
     wanted = list(one.wanted(scale))
     if benchmarks is None or not wanted:
         return wanted
+    from kenyon.benchmarks.registry import find_benchmark
+
     for name in benchmarks:
         find_benchmark(name)
     kept = [part for part in wanted if part.benchmark in benchmarks]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from kenyon.benchmarks.registry import find_benchmark
 from kenyon.experiments.results import value_text
 from kenyon.metrics import Summary
 from kenyon.paper.reproduce.figure import (
@@ -108,6 +107,8 @@ def fig2d(results: Results, place: Place) -> Figure:
 
 def _grid(scale: Scale, benchmark: str, method: str) -> dict[tuple[float, float], dict[str, Any]]:
     """Return settings by (strength, decay), as factors of the chosen ones."""
+    from kenyon.benchmarks.registry import find_benchmark
+
     chosen = find_benchmark(benchmark).hyperparameters[method]
     sp, af = float(chosen["lambda_sp"]), float(chosen["lambda_af"])
     places = product(STRENGTHS, DECAYS)

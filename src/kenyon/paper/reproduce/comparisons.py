@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from math import isfinite
 from typing import TYPE_CHECKING
 
-from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ResultsError
-from kenyon.experiments.published import LEARNERS
 from kenyon.paper.reproduce.figure import (
     CIFAR,
     Claim,
@@ -198,6 +196,8 @@ def _benchmarks(scale: Scale) -> tuple[str, ...]:
 
 
 def _everything(scale: Scale) -> list[Wanted]:
+    from kenyon.benchmarks.registry import find_benchmark
+
     wanted = []
     for b in _benchmarks(scale):
         known = find_benchmark(b).hyperparameters
@@ -226,37 +226,47 @@ def fig5(results: Results, place: Place) -> Figure:
     return Figure("Visual classification", views, _in_a_row(results), accuracies(results), claims)
 
 
+def _published() -> dict[str, dict[int, float]]:
+    """Return published accuracies, benchmark -> number of learners -> per cent."""
+    from kenyon.experiments.published import LEARNERS
+
+    return LEARNERS
+
+
 def _numbers(scale: Scale) -> list[Wanted]:
     return [
         Wanted(b, tuple(Variant("caf-ewc", {"learners": k}, f"K = {k}") for k in _learners(b)))
-        for b in scale.benchmarks(*LEARNERS)
+        for b in scale.benchmarks(*_published())
     ]
 
 
 def _learners(benchmark: str) -> tuple[int, ...]:
-    return tuple(LEARNERS.get(benchmark, {3: 0.0, 4: 0.0, 5: 0.0, 6: 0.0}))
+    return tuple(_published().get(benchmark, (3, 4, 5, 6)))
 
 
 @reproduction("table5", "the number of learners under one parameter budget", "2 h", _numbers)
 def table5(results: Results, place: Place) -> Figure:
     comparisons, views = [], []
-    whole = place.scale.name == "paper"
+    known = _published() if place.scale.name == "paper" else {}
     for benchmark, variants in results.items():
         for k in _learners(benchmark):
-            published = LEARNERS.get(benchmark, {}).get(k) if whole else None
             one = variants[f"K = {k}"].result
-            comparisons.append(Comparison(f"{benchmark}, K = {k}", summary(one, "aac"), published))
+            comparisons.append(
+                Comparison(f"{benchmark}, K = {k}", summary(one, "aac"), known.get(benchmark, {}).get(k))
+            )
         numbers = _learners(benchmark)
         found_here = [summary(variants[f"K = {k}"].result, "aac") for k in numbers]
         errors = [s.sem if isfinite(s.sem) else 0.0 for s in found_here]
         series = [Series("measured", numbers, [s.mean for s in found_here], error=errors)]
-        if whole and benchmark in LEARNERS:
-            series.append(Series("published", numbers, [LEARNERS[benchmark][k] for k in numbers], dashed=True))
+        if benchmark in known:
+            series.append(Series("published", numbers, [known[benchmark][k] for k in numbers], dashed=True))
         views.append(lines(benchmark, "learners", "average accuracy (%)", series))
     return Figure("Number and width of learners", views, _in_a_row(results), comparisons)
 
 
 def _architectures(scale: Scale) -> list[Wanted]:
+    from kenyon.benchmarks.registry import find_benchmark
+
     wanted = []
     for b in scale.benchmarks("s-cifar-100", "r-cifar-100"):
         benchmark = find_benchmark(b)

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import unknown
-from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary, average_accuracy, backward_transfer, forward_transfer, learning_accuracy
+from kenyon.report.tables import published
 from kenyon.utils.views import Bar, View, bars
 
 if TYPE_CHECKING:
@@ -153,6 +152,8 @@ class Place:
         return self.out / self.scale.folder
 
     def source(self, benchmark: str) -> Source:
+        from kenyon.benchmarks.registry import find_benchmark
+
         return find_benchmark(benchmark).source.load(self.data)
 
 
@@ -323,13 +324,13 @@ def result_bars(benchmark: str, variants: Mapping[str, VariantResult], measure: 
     for name, one in variants.items():
         s = summary(one.result, measure)
         if isfinite(s.mean):
-            found.append(Bar(name, s.mean, s.sem, s.runs, published_for(one.result) if measure == "aac" else None))
+            found.append(Bar(name, s.mean, s.sem, s.runs, published(one.result) if measure == "aac" else None))
     return bars(benchmark, MEASURES[measure], found, reference="published")
 
 
 def accuracies(results: Results) -> list[Comparison]:
     return [
-        Comparison(f"{benchmark}, {name}", summary(one.result, "aac"), published_for(one.result))
+        Comparison(f"{benchmark}, {name}", summary(one.result, "aac"), published(one.result))
         for benchmark, variants in results.items()
         for name, one in variants.items()
     ]

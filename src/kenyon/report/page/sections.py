@@ -1,4 +1,4 @@
-"""The sections of a benchmark's part of the page: built-in measures, and analyses saved beside the results.
+"""The sections of a benchmark's part of the page: built-in measures, and saved analyses.
 
 An analysis is METHOD/analysis/NAME.json; sections are one per name, methods side by side. A file is a view, a list of
 views, or has one as its `view`, like those of `kenyon analyse`. Of these, measurements of runs that have been trained
