@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kenyon.report
-from kenyon.errors import ConfigError
 from kenyon.experiments.results import Result, Run
 from kenyon.experiments.tidy import tidy_rows
 from kenyon.report.formats import results_csv, results_latex, scores_latex
@@ -171,13 +169,6 @@ def test_diverged_runs_and_missing_values_are_left_out() -> None:
     r.runs[0] = Run(0, [[90.0, 40.0]], [], [], [], ["a", "b"], diverged=[1, 0])
     _, rows = tidy_rows([r])
     assert [(row["seed"], row["after_task"], row["task"]) for row in rows] == [(1, 1, 1), (1, 2, 1), (1, 2, 2)]
-
-
-def test_pandas_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    monkeypatch.setattr("kenyon.errors._installed", lambda name: False)
-    with pytest.raises(ConfigError, match=r"to_pandas needs pandas, .*kenyon\[pandas\]"):
-        result("ewc", TWO).to_pandas()
 
 
 def test_to_pandas() -> None:
