@@ -28,7 +28,7 @@ ORDER = {
 # Parts of the reference, after those of `kenyon` itself.
 REFERENCE = (
     *("estimator", "experiments", "sweep", "methods", "methods.importance", "methods.path_importance"),
-    *("methods.penalties", "methods.mechanism", "regularizers", "integrations", "models", "data", "training"),
+    *("methods.penalties", "methods.mechanism", "regularizers", "models", "data", "training"),
     *("metrics", "report.page", "utils.views", "paper.analyses", "paper.theory", "paper.reproduce", "rl", "errors"),
 )
 PICTURES = (".png", ".svg")
