@@ -216,12 +216,12 @@ def _weights(path: Path, named: dict[str, FileSum], seeds: set[int] | None) -> V
             if size != path.stat().st_size:
                 return Verified(path, "unreadable", "it is cut off, or has something behind its end")
             if seeds is None:
-                return Verified(path, "unsealed", "the result beside it cannot be asked")
+                return Verified(path, "unsealed", "its result is unreadable")
             if _seed(path.name) in seeds:
                 return Verified(path, "unsealed")
-            return Verified(path, "left over", "no result beside it has its run")
+            return Verified(path, "left over", "no result in its folder has its run")
         if not path.exists():
-            return Verified(path, "missing", "the result beside it names it")
+            return Verified(path, "missing", "its result names it")
         found = FileSum.of(path)
     except FileNotFoundError:
         return None
@@ -230,7 +230,7 @@ def _weights(path: Path, named: dict[str, FileSum], seeds: set[int] | None) -> V
     if found == written:
         return Verified(path, "whole")
     others = [name for name, other in named.items() if other == found]
-    is_ = f"it is {others[0]}" if others else "it is not the file that the result beside it names"
+    is_ = f"it is {others[0]}" if others else "it is not the file that its result names"
     return Verified(path, "changed", is_)
 
 

@@ -151,16 +151,16 @@ def fig6(results: Results, place: Place) -> Figure:
     claims: list[Claim] = []
     comparisons = [
         Comparison(f"{suite}, {name}: {measure.upper()}", value)
-        for name, mine in found_here.items()
+        for name, rates in found_here.items()
         for measure in ("nar", "np", "ns")
-        if (value := getattr(mine, measure)) is not None
+        if (value := getattr(rates, measure)) is not None
     ]
     texts = {"nar": "accumulates more reward than", "np": "learns new games better than", "ns": "keeps more than"}
     for measure, more in texts.items():
         each = {
             name: _by_seed(scores[name], values.runs)
-            for name, mine in found_here.items()
-            if (values := getattr(mine, measure)) is not None
+            for name, rates in found_here.items()
+            if (values := getattr(rates, measure)) is not None
         }
         pairs = (("caf-ewc", "ewc"), ("caf-mas", "mas"), *([("ewc", "finetune")] if measure == "nar" else []))
         for ours, base in pairs:

@@ -16,7 +16,6 @@ from kenyon.experiments.runner import REFERENCE, Plan, check_folders, execute
 from kenyon.experiments.scheduler import MOST
 from kenyon.experiments.spec import configure
 from kenyon.experiments.store import PointFolder
-from kenyon.paper.analyses import analyse, find_analysis
 from kenyon.paper.reproduce.figure import Place, Results, Variant, VariantResult, Wanted
 from kenyon.utils.views import View
 
@@ -83,6 +82,8 @@ def _check_present(place: Place, plans: Sequence[tuple[Wanted, Plan]]) -> None:
 
 def measured(results: Results, place: Place, name: str) -> dict[str, dict[str, Runs]]:
     """Analyse all runs; benchmark -> name of a variant -> measurements of its runs."""
+    from kenyon.paper.analyses import analyse, find_analysis
+
     analysis = find_analysis(name)
 
     def of(benchmark: str, one: VariantResult) -> Runs:
@@ -97,6 +98,8 @@ def measured(results: Results, place: Place, name: str) -> dict[str, dict[str, R
 
 def compared(results: Results, place: Place, name: str) -> list[View]:
     """Return the comparing view of an analysis for every benchmark."""
+    from kenyon.paper.analyses import find_analysis
+
     compare = find_analysis(name).compare
     assert compare is not None
     return [compare(benchmark, runs) for benchmark, runs in measured(results, place, name).items()]
