@@ -243,7 +243,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
 ) -> None:
     from kenyon.bench import runner
 
-    real, calls = runner._measure_fleet, []
+    real, calls = runner._measure_ensemble, []
 
     def second_is_too_long(*given: Any) -> None:
         calls.append(given)
@@ -251,7 +251,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
             raise KeyboardInterrupt
         real(*given)
 
-    monkeypatch.setattr(runner, "_measure_fleet", second_is_too_long)
+    monkeypatch.setattr(runner, "_measure_ensemble", second_is_too_long)
     monkeypatch.setattr("kenyon.cli.bench.draw_speed", lambda result, path: path)
     said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path)
     assert said.code == 130 and "kept" in said.err and "digits" in said.out
