@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def a_result() -> BenchResult:
-    """What a GPU might have given."""
+    """Make a result like that of a GPU."""
     record = Record(
         benchmark="r-cifar-100",
         method="caf-ewc",
@@ -145,7 +145,7 @@ def test_synthetic_images_are_learnable_and_the_same_every_time() -> None:
 
 
 def test_synthetic_tasks_of_unequal_sizes_are_one_fleet() -> None:
-    """Runs of one fleet have them in the same order, as they have those of Omniglot itself."""
+    """Runs of one ensemble have tasks in the same order, as for Omniglot itself."""
     bench = find_benchmark("omniglot")
     source = synthetic(bench, train=2, test=1)
     assert [source.stream(seed).class_counts for seed in (0, 1)] == [bench.source.class_counts] * 2

@@ -1,4 +1,4 @@
-"""Colours that everybody can tell apart, on a light and on a dark page."""
+"""Colors that are distinct for all readers, on a light and on a dark page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page says what the results say, asks nobody for anything, and survives hostile results."""
+"""The page has the numbers of the results, makes no requests, and withstands hostile results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page_of(folder: Path, out: Path, **options: bool) -> Page:
 
 @pytest.fixture(scope="module")
 def h200(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Two of the benchmarks, with the methods that have everything: what is measured later changes nothing here."""
+    """Copy two benchmarks with complete methods, so that later measurements change nothing here."""
     folder = tmp_path_factory.mktemp("made")
     for benchmark in ("r-cifar-100", "s-cifar-100"):
         for method in ("finetune", "ewc", "mcl-ewc", "caf-ewc", "random-init"):
@@ -48,7 +48,7 @@ def h200(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def check_sound(page: Page) -> None:
-    """No reference leads out of the file or into nowhere, and nothing runs but our own two scripts."""
+    """Every reference leads to an element of the file, and only the two scripts of the page run."""
     assert len(page.ids) == len(set(page.ids))
     for name in ("href", "src", "action", "srcset", "poster", "data", "formaction", "background", "style"):
         for value in page.attributes(name):

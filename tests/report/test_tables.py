@@ -1,4 +1,4 @@
-"""Results in a terminal: what stands in which table, and that 80 columns hold it."""
+"""Tables in a terminal: their contents, and that they fit 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of a view: what is right is drawn, what is wrong is told, and nothing else ever happens."""
+"""The form of a view: a valid one can be drawn, and for any other the error names the place."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ JSON = st.recursive(
 
 
 def _damaged(view: dict[str, Any], path: list[int], value: Any) -> Any:
-    """The view with the value put somewhere into it."""
+    """Return the view with the value at some place in it."""
     view = copy.deepcopy(view)
     at: Any = view
     for step in path:
@@ -233,7 +233,7 @@ def test_names_of_columns_do_not_run_into_one_another(
 def test_charts_of_one_measure_are_drawn_alike(
     measures: tuple[str, str], styles: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dots where values are near each other and far from 0, and then for all that are compared with these."""
+    """Dots for values near each other and far from 0, and for all charts of the same measure."""
     from matplotlib.figure import Figure
 
     from kenyon.report import plots

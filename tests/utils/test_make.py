@@ -1,4 +1,4 @@
-"""Views from numbers, drawn with matplotlib whatever they hold."""
+"""Views made from numbers, and drawn with matplotlib."""
 
 from __future__ import annotations
 

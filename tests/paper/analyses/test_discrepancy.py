@@ -1,4 +1,4 @@
-"""Discriminators against one that is trained alone, and on clouds whose overlap is known."""
+"""Discriminators against one trained alone, and on clouds of known overlap."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ STEPS = {"steps": 40, "rate": 0.05}
 
 
 def clouds(middles: list[list[float]], each: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Normal clouds around points, one a task."""
+    """Draw normal clouds around points, one per task."""
     g = torch.Generator().manual_seed(seed)
     x = torch.cat([torch.randn(each, len(m), generator=g) + torch.tensor(m) for m in middles])
     return x.double(), torch.arange(len(middles)).repeat_interleave(each)
 
 
 def one_alone(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], side: Tensor) -> tuple[float, float]:
-    """One discriminator by PyTorch's own layer, loss and optimiser, each side the mean of its samples."""
+    """Train one discriminator by PyTorch's layer, loss and optimizer, with the mean loss of each side."""
     middle, spread = train[0].mean(0), train[0].std(0)
     layer = nn.Linear(train[0].shape[1], 1).double()
     nn.init.zeros_(layer.weight)

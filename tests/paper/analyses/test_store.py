@@ -1,4 +1,4 @@
-"""Analyses on disk: with their origin, measured once, and drawn."""
+"""Saved analyses: their origin, one measurement per run, and charts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_numbers_are_written_with_their_origin(name: str, out: Path) -> None:
 
 
 def test_runs_of_several_fleets_keep_the_origin_of_each(out: Path) -> None:
-    """An analysis of numbers alone, without weights, is as old as they are, and of the machine they are of."""
+    """An analysis of saved numbers, without weights, has the time and the device of these numbers."""
     folder, analysis = out / "ewc", ANALYSES["pertask"]
     result = Result.load(folder / "result.json").restricted((0, 1))
     here = result.fleets[0]
