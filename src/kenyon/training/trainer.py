@@ -171,7 +171,11 @@ class Trainer:
     def batch_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The loss of a training batch; penalties on weights come as closed-form gradients instead."""
         loss, on_predictions = self.engine.batch_loss(row, out, batch), self.method.prediction_penalties
-        return loss + self.penalties.said(on_predictions, run, row, out, batch.weight) if on_predictions else loss
+        return (
+            loss + self.penalties.on_predictions(on_predictions, run, row, out, batch.weight)
+            if on_predictions
+            else loss
+        )
 
     @torch.no_grad()
     def validate(self) -> None:
