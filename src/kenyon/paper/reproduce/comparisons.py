@@ -226,7 +226,7 @@ def fig5(results: Results, place: Place) -> Figure:
     return Figure("Visual classification", views, _in_a_row(results), accuracies(results), claims)
 
 
-def _published() -> dict[str, dict[int, float]]:
+def _published() -> Mapping[str, Mapping[int, float]]:
     """Return published accuracies, benchmark -> number of learners -> per cent."""
     from kenyon.experiments.published import LEARNERS
 
