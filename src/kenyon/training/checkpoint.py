@@ -28,9 +28,9 @@ from torch import Tensor
 from kenyon.errors import ResultsError
 from kenyon.training.device import out_of_memory
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.files import remove_unfinished
+from kenyon.utils.files import remove_stale
 from kenyon.utils.formats import Formats, tensors_intact, write_tensors
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 FORMATS = Formats(
     "state",
@@ -306,7 +306,7 @@ class Checkpointer:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            remove_unfinished(self.path.parent, self.path.name)  # of a process that was killed while it saved
+            remove_stale(self.path.parent, self.path.name)  # of a process that was killed while it saved
 
     def _rescue(self) -> None:
         if self.complete:

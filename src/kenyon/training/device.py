@@ -15,7 +15,7 @@ from torch import Tensor
 from kenyon.backends.executor import Executor
 from kenyon.backends.executor import Runs as Runs
 from kenyon.errors import ConfigError, DeviceMemoryError, shown
-from kenyon.utils.threads import Shared, cpu_threads, in_streams, side_by_side
+from kenyon.utils.threads import SharedSetting, cpu_threads, in_streams, parallel_map
 
 # Messages of errors of a full device, or of a CPU's memory.
 FULL = (
@@ -118,7 +118,7 @@ class Lanes:
     executor takes all runs.
 
     The work must write its results into existing tensors, so that no memory changes streams. On a CPU it may call
-    `side_by_side` itself.
+    `parallel_map` itself.
     """
 
     def __init__(self, device: torch.device, runs: int, *, together: bool = False, threads: bool = False) -> None:
@@ -136,7 +136,7 @@ class Lanes:
                 work(slice(None))
             return
         if self.threads and not self.streams:
-            side_by_side(work, runs)
+            parallel_map(work, runs)
         else:
             in_streams(work, runs, self.streams)
 
@@ -189,7 +189,7 @@ def _no_garbage() -> Callable[[], None]:
 
 
 # No garbage collection meanwhile: a discarded trainer holds graphs, and destroying one fails a capture in progress.
-_garbage_waits = Shared(_no_garbage)
+_garbage_waits = SharedSetting(_no_garbage)
 
 
 def _give_back(pool: tuple[int, int]) -> None:

@@ -23,8 +23,8 @@ from kenyon.training.checkpoint import Position
 from kenyon.training.device import Lanes, Runs
 from kenyon.training.evaluation import chunk_of
 from kenyon.training.gradients import PredictionLoss, RunLoss, grouped_gradients, stacked_gradients
-from kenyon.utils.determinism import of_each_run
-from kenyon.utils.threads import piece_by_piece
+from kenyon.utils.determinism import per_run
+from kenyon.utils.threads import for_each_chunk
 
 
 class Draws:
@@ -165,7 +165,7 @@ class Measuring:
             found = found + _pushed(theta, forces)[:, : found.shape[2]].unsqueeze(1)
         share = self._shares(loader, count).unsqueeze(2)
         found = importance.reduce(found).mul_(share)
-        self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
+        self.estimate.add_(per_run(lambda part: part.sum(1), 1, found))
         loader.step.add_(count)
 
     def _grouped(
@@ -241,4 +241,4 @@ def add_importance(
             force.within(part).add_to(slope, theta[:, part])
         estimate[:, part].addcmul_(importance.reduce(slope), share.unsqueeze(1))
 
-    piece_by_piece(estimate, add)
+    for_each_chunk(estimate, add)
