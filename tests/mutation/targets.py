@@ -66,7 +66,7 @@ TARGETS: dict[str, Target] = {
     "theory": Target(
         _in(
             "paper/theory/",
-            *("beliefs", "best_rate", "bounds", "forgetting", "objective"),
+            *("beliefs", "bounds", "objective"),
         ),
         tuple(
             f"tests/paper/theory/test_{name}.py"

@@ -23,10 +23,9 @@ from kenyon.experiments.runner import REFERENCE
 from kenyon.methods import METHODS
 from kenyon.metrics import Summary
 from kenyon.paper.analyses import ANALYSES, Analysis, analyse, compare, find_analysis
-from kenyon.paper.analyses.store import Entry
-from kenyon.report.markdown import place
+from kenyon.paper.analyses.analysis import Entry
 from kenyon.report.plots import draw_views
-from kenyon.report.tables import pm
+from kenyon.report.tables import place, pm
 from kenyon.training import choose_device
 from kenyon.utils.files import is_file
 from kenyon.utils.user_code import is_user_file
