@@ -1,4 +1,4 @@
-"""Seconds of a training step of large networks on a CPU, as it is and without what made it faster, in turns.
+"""Time training steps of large networks on a CPU, as they are and without single optimizations, alternating.
 
     python benchmarks/cpu_steps.py tiny-imagenet:ewc:1 tiny-imagenet:caf-ewc:1 --out cpu-steps.json
 
@@ -33,7 +33,7 @@ from kenyon.training import choose_device
 from kenyon.training.device import on_device
 from kenyon.utils import threads as pieces
 
-PIECE, MANY = pieces.PIECE, shares.MANY
+PIECE, MANY = pieces.CHUNK, shares.MANY
 WAYS = ("as it is", "rows whole", "cut by samples", "bfloat16")
 TURNS, STEPS = 4, 4
 
@@ -49,7 +49,7 @@ def prepared(name: str, method: str, runs: int, source: Source, way: str) -> Sub
 
 
 def measured(what: str, ways: list[str]) -> dict[str, Any]:
-    """The least of the turns."""
+    """Return the minimum over the rounds."""
     name, method, runs = what.split(":")
     if name not in SOURCES:
         raise SystemExit(f"There are no made-up images of {name}. Use {' or '.join(SOURCES)}.")
@@ -58,7 +58,7 @@ def measured(what: str, ways: list[str]) -> dict[str, Any]:
     found = dict.fromkeys(ways, float("inf"))
     for turn in range(TURNS + 1):
         for way, subject in subjects.items():
-            pieces.PIECE = sys.maxsize if way == "rows whole" else PIECE
+            pieces.CHUNK = sys.maxsize if way == "rows whole" else PIECE
             trainer = subject.trainer
             with on_device(trainer.device):
                 trainer.engine.loader.step.zero_()

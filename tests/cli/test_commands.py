@@ -243,7 +243,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
 ) -> None:
     from kenyon.bench import runner
 
-    real, calls = runner._measure_fleet, []
+    real, calls = runner._measure_ensemble, []
 
     def second_is_too_long(*given: Any) -> None:
         calls.append(given)
@@ -251,8 +251,8 @@ def test_an_interrupted_bench_keeps_what_was_measured(
             raise KeyboardInterrupt
         real(*given)
 
-    monkeypatch.setattr(runner, "_measure_fleet", second_is_too_long)
-    monkeypatch.setattr("kenyon.report.speed.draw_speed", lambda result, path: path)
+    monkeypatch.setattr(runner, "_measure_ensemble", second_is_too_long)
+    monkeypatch.setattr("kenyon.cli.bench.draw_speed", lambda result, path: path)
     said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path)
     assert said.code == 130 and "kept" in said.err and "digits" in said.out
     assert not json.loads((tmp_path / "bench.json").read_text())["complete"]
@@ -275,7 +275,7 @@ def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_pat
     (folder / "result.json").unlink()
     (folder / "state-00000000.safetensors").write_bytes(b"not a state")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
-    assert said.code == 0 and "state-00000000.safetensors cannot be used" in said.err and "start again" in said.err
+    assert said.code == 0 and "state-00000000.safetensors cannot be used" in said.err and "begin anew" in said.err
     assert (folder / "state-00000000.safetensors.damaged").read_bytes() == b"not a state"
 
 
@@ -300,7 +300,7 @@ def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., S
     assert said.code == 1 and "seed 1 stopped" in said.err and "No run stayed finite" in said.err
     finetune = json.loads(said.out.splitlines()[-1])["methods"]["finetune"]
     assert finetune["aac"] is None and finetune["diverged"] == [0, 1]
-    for form in ([], ["--json"], ["--markdown"]):
+    for form in ([], ["--json"], ["--markdown"], ["--format", "latex"], ["--format", "csv"]):
         assert kenyon("show", tmp_path, *form).code == 0
     assert kenyon("show", tmp_path / "digits" / "finetune").code == 0
 
@@ -342,14 +342,14 @@ def test_unfinished_runs_are_named(kenyon: Callable[..., Said], tmp_path: Path, 
     for words in (["show"], ["report", "--out", tmp_path / "r.html"]):
         said = kenyon(words[0], tmp_path / "results", *words[1:])
         assert said.code == (0 if finished else 1)
-        assert "Unfinished runs are in digits/ewc: the command that began them resumes" in said.err
+        assert "Unfinished runs are in digits/ewc: the command that began them goes on" in said.err
 
 
 def test_the_picture_is_of_what_was_there_too(
     kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[list[str]] = []
-    monkeypatch.setattr("kenyon.cli.results.draw_results", lambda results, path: drawn.append([*results]) or path)
+    monkeypatch.setattr("kenyon.cli.run.draw_results", lambda results, path: drawn.append([*results]) or path)
     run = ("run", "digits", "--seeds", 1, "--out", tmp_path, *SMALL, "--method")
     kenyon(*run, "finetune,ewc")
     said = kenyon(*run, "mas")
@@ -364,8 +364,11 @@ def test_the_picture_is_of_what_was_there_too(
 
 
 def test_two_forms_of_one_answer_are_refused(kenyon: Callable[..., Said], tmp_path: Path) -> None:
-    said = kenyon("show", tmp_path, "--json", "--markdown")
-    assert said.code == 1 and "Choose one" in said.err
+    for words in (("--json", "--markdown"), ("--json", "--format", "csv"), ("--markdown", "--format", "latex")):
+        said = kenyon("show", tmp_path, *words)
+        assert said.code == 1 and "Choose one" in said.err
+    assert "no format called 'xml'" in kenyon("show", tmp_path, "--format", "xml").err
+    assert "--best is for LaTeX" in kenyon("show", tmp_path, "--best").err
 
 
 def test_what_other_programs_call_it_is_known() -> None:

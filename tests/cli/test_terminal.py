@@ -24,7 +24,7 @@ from kenyon.cli import main
 from kenyon.cli.consoles import PlainConsole, _Stream
 from kenyon.cli.progress import Decoding, FleetBar
 from kenyon.errors import DataError
-from kenyon.estimator.learn_task import telling
+from kenyon.estimator.learn_task import progress_bar
 from kenyon.utils.text import printable
 from tests.cli.conftest import Said
 
@@ -145,16 +145,14 @@ def renamed(value: Any, names: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("file", [GOOD, SCORES], ids=["result", "scores"])
-@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)], ids=["table", "json", "markdown"])
-def test_results_from_elsewhere(
-    file: Path, form: tuple[str, ...], kenyon: Callable[..., Said], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("form", ["table", "json", "markdown", "latex", "csv"])
+def test_results_from_elsewhere(file: Path, form: str, kenyon: Callable[..., Said], tmp_path: Path) -> None:
     body = json.loads(file.read_text())
     for number in range(0, len(HOSTILE), 3):
         out = tmp_path / f"{number}"
         out.mkdir()
         (out / file.name).write_text(json.dumps(renamed(body, list(HOSTILE[number : number + 3]))))
-        for words in (("show", out, *form), ("report", out, "--out", out / "r.html"), ("analyse", out)):
+        for words in (("show", out, "--format", form), ("report", out, "--out", out / "r.html"), ("analyse", out)):
             said = kenyon(*words)
             check(said.out + said.err, styles=False)
 
@@ -207,7 +205,7 @@ def test_the_estimator_too(capsys: pytest.CaptureFixture[str]) -> None:
 
     from kenyon import ContinualLearner
 
-    with telling("[red]\x1b[31m", verbose=True):
+    with progress_bar("[red]\x1b[31m", verbose=True):
         pass
     x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
     ContinualLearner(method="finetune", epochs=1, verbose=True).fit(x, y, task="\x1b[31m[red]cats")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kenyon.data import FIRST_SEED, SearchProtocol
 from kenyon.experiments.found import Found, Score, toml_text
 from kenyon.metrics import Summary
-from kenyon.report.search_figure import _short, draw_search
+from kenyon.report.figures import _short, draw_search
 
 
 def found_of(scores: list[Score], folder: Path, folds: int = 3) -> Found:

@@ -1,6 +1,6 @@
 """A benchmark and a method of one's own in one file, as version 0.1 took them."""
 
-# ruff: noqa: I001  (saved results hold a digest of this code, in this order)
+# ruff: noqa: I001 - results of version 0.1 name a digest of this code, in which the order of imports counts
 
 import torch
 from sklearn.datasets import load_digits

@@ -229,7 +229,7 @@ def test_a_column_begins_a_task() -> None:
     first = net.initial(seeds).double()
     rows = first + 1.0
     assert net.columns is not None
-    net.columns.begin(rows, seeds, 0, 3)
+    net.columns.start_task(rows, seeds, 0, 3)
     names = {part: [n for n in net.layout.segments if n.startswith(part)] for part in ("active", "lateral", "seen")}
     for name in (*names["active"], *names["lateral"]):
         mine = net.layout.view(rows, name)
@@ -238,11 +238,11 @@ def test_a_column_begins_a_task() -> None:
     for name in names["seen"]:
         assert torch.equal(net.layout.view(rows, name), net.layout.view(first, name.removeprefix("seen.")) + 1.0)
     later = rows.clone()
-    net.columns.begin(later, seeds, 1, 3)
+    net.columns.start_task(later, seeds, 1, 3)
     for name in (*names["active"], *names["lateral"]):
         assert not torch.equal(net.layout.view(later, name), net.layout.view(rows, name)), name
     kept = later.clone()
-    net.columns.begin(kept, seeds, 2, 3, anew=False)
+    net.columns.start_task(kept, seeds, 2, 3, reinit=False)
     changed = [n for n in net.layout.segments if not torch.equal(*(net.layout.view(r, n) for r in (kept, later)))]
     assert changed == ["active.head.weight", "active.head.bias"]
     scales = torch.cat([net.layout.view(rows, n).flatten() for n in net.layout.segments if n.endswith(".a")])

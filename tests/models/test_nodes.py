@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.models import Net, alexnet, cifar_cnn, digits_mlp, omniglot_cnn
-from kenyon.models.nodes import Nodes, spread
+from kenyon.models.nodes import Nodes, join_layers
 from kenyon.random import Noise
 
 BACKBONES = {
@@ -39,7 +39,7 @@ def test_groups_hold_every_weight_of_the_backbone_once(kind: str) -> None:
     Pp = net.layout.protected
     assert torch.equal(rows[:, :Pp], theta[:, :Pp]) and not rows[:, Pp:].any()
     numbers = torch.arange(2 * nodes.count).view(2, nodes.count)
-    assert torch.equal(spread(nodes.per_layer(numbers)), numbers)
+    assert torch.equal(join_layers(nodes.per_layer(numbers)), numbers)
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
@@ -89,14 +89,14 @@ def test_a_layer_hears_whole_nodes_of_the_layer_before() -> None:
     _, nodes, _ = make("cifar", K=1)
     before = torch.tensor([[[True, False]], [[False, True]]])  # (R, K, 2 channels)
     conv2 = nodes.layers[1]
-    heard = nodes.heard(conv2, before)[:, 0, 0]
-    assert heard.shape == (2, 19) and heard[0].tolist() == [True] * 9 + [False] * 9 + [True]
+    inputs = nodes.input_mask(conv2, before)[:, 0, 0]
+    assert inputs.shape == (2, 19) and inputs[0].tolist() == [True] * 9 + [False] * 9 + [True]
     dense = nodes.layers[-1]
     channels = torch.zeros(2, 1, 8, dtype=torch.bool)
     channels[:, :, 3] = True
-    heard = nodes.heard(dense, channels)[0, 0, 0]
-    assert heard.nonzero().flatten().tolist() == [*range(48, 64), 128]
-    assert nodes.heard(nodes.layers[0], None).all()
+    inputs = nodes.input_mask(dense, channels)[0, 0, 0]
+    assert inputs.nonzero().flatten().tolist() == [*range(48, 64), 128]
+    assert nodes.input_mask(nodes.layers[0], None).all()
 
 
 def test_backbones_whose_nodes_are_not_known_are_refused() -> None:

@@ -45,9 +45,9 @@ TARGETS: dict[str, Target] = {
         _in("data/", "sources", "tasks", "arrays", "holdout"),
         (
             "tests/data/test_source.py",
-            "tests/data/test_given.py",
+            "tests/data/test_external.py",
             "tests/data/test_arrays.py",
-            "tests/data/test_withheld.py",
+            "tests/data/test_holdout.py",
         ),
     ),
     "ensemble": Target(
@@ -66,7 +66,7 @@ TARGETS: dict[str, Target] = {
     "theory": Target(
         _in(
             "paper/theory/",
-            *("beliefs", "best_rate", "bounds", "forgetting", "objective"),
+            *("beliefs", "bounds", "objective"),
         ),
         tuple(
             f"tests/paper/theory/test_{name}.py"

@@ -1,4 +1,4 @@
-"""Measured beside published: the differences, by hand, and how they are told."""
+"""Differences between measured and published accuracies by hand, and the sentence on them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from kenyon.experiments.config import configure
 from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
-from kenyon.report.markdown import differences, published_sentence, published_view
+from kenyon.report.formats import differences, published_sentence, published_view
 from kenyon.utils.views import checked
 from tests.report.made import made
 
 
 def at(benchmark: str, method: str, above: float) -> Result:
-    """Of two runs, whose accuracies are so far above what is published, on average."""
+    """Make a result of two runs whose mean is the given number of points above the published value."""
     value = ACCURACY[benchmark][method] + above
     whole = made(method, benchmark, seeds=2, tasks=2)
     runs = [

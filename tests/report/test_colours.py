@@ -1,4 +1,4 @@
-"""Colours that everybody can tell apart, on a light and on a dark page."""
+"""Colors that are distinct for all readers, on a light and on a dark page."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from kenyon.methods import METHODS
-from kenyon.report.markdown import ORDER
 from kenyon.report.page import document as colours
 from kenyon.report.page.document import MARKS, PALETTE, PAPER, styles
+from kenyon.report.tables import ORDER
 
 CSS = (Path(colours.__file__).parent / "page.css").read_text()
 

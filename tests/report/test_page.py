@@ -1,4 +1,4 @@
-"""The page says what the results say, asks nobody for anything, and survives hostile results."""
+"""The page has the numbers of the results, makes no requests, and withstands hostile results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def page_of(folder: Path, out: Path, **options: bool) -> Page:
 
 @pytest.fixture(scope="module")
 def h200(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """Two of the benchmarks, with the methods that have everything: what is measured later changes nothing here."""
+    """Copy two benchmarks with complete methods, so that later measurements change nothing here."""
     folder = tmp_path_factory.mktemp("made")
     for benchmark in ("r-cifar-100", "s-cifar-100"):
         for method in ("finetune", "ewc", "mcl-ewc", "caf-ewc", "random-init"):
@@ -48,7 +48,7 @@ def h200(tmp_path_factory: pytest.TempPathFactory) -> Page:
 
 
 def check_sound(page: Page) -> None:
-    """No reference leads out of the file or into nowhere, and nothing runs but our own two scripts."""
+    """Every reference leads to an element of the file, and only the two scripts of the page run."""
     assert len(page.ids) == len(set(page.ids))
     for name in ("href", "src", "action", "srcset", "poster", "data", "formaction", "background", "style"):
         for value in page.attributes(name):
@@ -312,7 +312,7 @@ def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     page = page_of(saved(tmp_path / "results", made()), tmp_path)
     assert "Spread of my own" in page.text
     section("spread")(lambda group: Section("Wrong", [{"kind": "pie"}]))
-    with pytest.raises(KenyonError, match="The section 'Wrong' has a view that is none: kind is one of"):
+    with pytest.raises(KenyonError, match=r"The section 'Wrong' has a view that is not valid: .* kind is one of"):
         page_of(tmp_path / "results", tmp_path)
 
 
@@ -327,7 +327,10 @@ def test_a_section_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (lambda b: b["fleets"][0].update(device=None), "Expected `str`, got `null` - at `$.fleets[0].device`"),
         (lambda b: b["runs"][0].update(accuracy=[], diverged=None), "did not diverge"),
         (lambda b: b.update(parameters="many"), "Expected `int`, got `str` - at `$.parameters`"),
-        (lambda b: b["runs"][0]["accuracy"][0].__setitem__(0, 10**400), "out of range - at `$.runs[0].accuracy[0][0]`"),
+        (
+            lambda b: b["runs"][0]["accuracy"][0].__setitem__(0, 10**400),
+            "range - at `$.runs[0].accuracy[0][0]`",
+        ),
         (lambda b: b["fleets"][0].update(seconds=math.nan), "seconds of a fleet are nan"),
         (lambda b: b["runs"][0].update(own_accuracy=[[1, 2]]), "own_accuracy of the run of seed 0 is not 4 rows"),
         (lambda b: b["runs"][0].update(cosine=[0.1]), "diversity of the run of seed 0 is not 4 numbers"),

@@ -16,7 +16,7 @@ from kenyon.errors import ConfigError
 from kenyon.methods import find_method
 from kenyon.methods.importance import fisher_published, mas
 from kenyon.random import Purpose
-from kenyon.rl.importance import check_importance, clip_norms, merged, own_anchors
+from kenyon.rl.importance import anchor_per_game, check_importance, clip_norms, merge_anchors
 from kenyon.rl.ppo import Rollout
 from kenyon.rl.trainer import Agents
 from tests.rl.fleets import SHORT, agents, clipped, gradient_of, parts_of, samples_of
@@ -48,7 +48,7 @@ def test_one_anchor_holds_weights_as_one_a_game_would(seed: int, games: int, how
         weights = [old * w for w in weights] + [new]
     importance, anchor = torch.zeros(4, dtype=torch.float64), torch.zeros(4, dtype=torch.float64)
     for t in range(games):
-        importance, anchor = merged(importance, anchor, found[t], where[t], t, how)
+        importance, anchor = merge_anchors(importance, anchor, found[t], where[t], t, how)
 
     def separate(x: Tensor) -> float:
         return sum(w * float((f * (x - p) ** 2).sum()) for w, f, p in zip(weights, found, where, strict=True))
@@ -64,8 +64,8 @@ def test_one_anchor_holds_weights_as_one_a_game_would(seed: int, games: int, how
 def test_which_anchors_are_published() -> None:
     for name, each in (("ewc", True), ("mas", True), ("si", False), ("rwalk", False)):
         method = find_method(name)({"lambda_sp": 1.0})
-        assert own_anchors(method, "published") is each
-        assert own_anchors(method, "last") is False
+        assert anchor_per_game(method, "published") is each
+        assert anchor_per_game(method, "last") is False
     with pytest.raises(ConfigError, match="negative"):
         check_importance(find_method("si")({"lambda_sp": 1.0}), "each")
     with pytest.raises(ConfigError, match="fisher_exact"):
@@ -99,7 +99,7 @@ def test_importance_is_that_of_the_definition(kind: str, name: str) -> None:
     ppo = replace(SHORT, norm=0.5 if name == "ewc" else 100.0)
     a = agents(name, ["catch", "sort"], [3, 4], ppo)
     a.__class__ = Recorded
-    a.measured = fisher_published() if kind == "fisher" else mas()  # type: ignore[attr-defined]
+    a.measured = fisher_published() if kind == "fisher" else mas()
     a.position.phase = 1
     a.heads.fill_(1)
     kept = a.keep()  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ def test_rollouts_of_importance_go_on_from_each_other(asked: int, monkeypatch: p
 
     monkeypatch.setattr(Rollout, "shuffle", noted)
     a._measure(fisher_published())
-    a.venue.leave()
+    a.envs.leave()
     assert len(seen) == 4
     for before, after in pairwise(seen):
         for name in names[:-1]:
@@ -168,7 +168,7 @@ def test_a_step_of_the_second_game_is_that_of_the_equations(name: str) -> None:
     before = [parts_of(a, run) for run in range(2)]
     samples = [samples_of(a.rollout, run, 0) for run in range(2)]
     a._step()
-    a.venue.leave()
+    a.envs.leave()
     size = a.net.layout.protected
     for run, parts in enumerate(before):
         net = SlowNet(parts, 1)

@@ -185,7 +185,7 @@ def test_perfect_play_wins_every_round(name: str) -> None:
 def test_there_is_always_a_way_to_flee() -> None:
     for start in np.ndindex(SIDE, SIDE):
         for draw in range(4):
-            thing, left = RULES["flee"].placed(np.array([start]), np.array([draw / 4 + 0.1]), np.zeros(1))
+            thing, left = RULES["flee"].place(np.array([start]), np.array([draw / 4 + 0.1]), np.zeros(1))
             assert np.abs(thing - start).sum() == 3 and left[0] == FLEE_STEPS
             at = (tuple(map(int, thing[0])), int(left[0]))
             assert any(_survives(start, *at, action) for action in range(5))

@@ -193,7 +193,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
         (("--games", ","), "No game is named"),
         (("--steps", 31), "steps=31 is too few for one update: 4 copies x 8 steps need 32"),
         (("--steps", 64, "--set", "steps=64"), "given twice"),
-        (("--set", "minibatches=5"), "cannot be dealt into 5 equal minibatches"),
+        (("--set", "minibatches=5"), "cannot be divided into 5 equal minibatches"),
         (("--set", "clip=0"), "clip must be a finite number above 0"),
         (("--set", "copies=x"), "copies must be a whole number"),
         (("--set", "lambda_sp=1,1"), "lambda_sp has the value 1 twice"),

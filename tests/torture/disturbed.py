@@ -208,7 +208,6 @@ def import_everything() -> None:
     torch.set_num_threads(1)
     mpl.use("Agg")
     mpl.rcParams["svg.hashsalt"] = "the same every time"
-    import kenyon.cli.games
     import matplotlib.backends.backend_pdf
     import matplotlib.backends.backend_svg
     import matplotlib.font_manager

@@ -28,8 +28,8 @@ from kenyon.datasets.cache import cached
 from kenyon.datasets.images import File, Picture, as_bytes, fingerprint, pictures, require_room, require_size
 from kenyon.errors import DataError
 from kenyon.random import key, random_words
-from kenyon.utils.reports import reporter
-from kenyon.utils.threads import side_by_side
+from kenyon.utils.progress import reporter
+from kenyon.utils.threads import parallel_map
 
 FINE = 56  # pixels a side of the drawings that are turned; twice those of the images made from them
 SIDE = FINE // 2
@@ -160,7 +160,7 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
     listener = reporter()
     for first in range(0, len(pieces), 32):
         listener.progress("enlarging omniglot", first * TOGETHER, len(files))
-        for images in side_by_side(lambda piece: on_paper(drawings[piece], lying[piece]), pieces[first : first + 32]):
+        for images in parallel_map(lambda piece: on_paper(drawings[piece], lying[piece]), pieces[first : first + 32]):
             file.write(images.numpy().data)
     listener.progress("enlarging omniglot", len(files), len(files))
     return {"alphabets": alphabets}

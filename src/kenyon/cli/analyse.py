@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kenyon.data import Source
     from kenyon.experiments.results import Result
     from kenyon.paper.analyses import Analysis
-    from kenyon.paper.analyses.store import Entry
+    from kenyon.paper.analyses.analysis import Entry
     from kenyon.utils.views import View
 
 
@@ -166,7 +166,7 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     from kenyon.experiments.runner import REFERENCE
     from kenyon.experiments.spec import named_methods
     from kenyon.methods import METHODS
-    from kenyon.report.markdown import place
+    from kenyon.report.tables import place
     from kenyon.utils.user_code import is_user_file
 
     if benchmark is not None and is_user_file(benchmark):

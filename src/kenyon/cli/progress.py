@@ -19,7 +19,7 @@ from kenyon.experiments.runner import REFERENCE
 from kenyon.report.tables import duration
 from kenyon.training import Interrupted, Trainer
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.progress import reporting_to
 
 if TYPE_CHECKING:
     from kenyon.rl.trainer import Agents

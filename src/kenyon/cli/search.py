@@ -81,7 +81,7 @@ def search(
     from kenyon.experiments.results import plain, point_name
     from kenyon.experiments.spec import named_benchmark, named_methods
     from kenyon.methods import find_method
-    from kenyon.report.search_figure import draw_search
+    from kenyon.report.figures import draw_search
     from kenyon.utils.user_code import is_user_file
 
     started = time.monotonic()

@@ -10,7 +10,7 @@ import typer
 from kenyon.cli.options import Json, Results
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rich.console import Console
     from rich.table import Table
@@ -18,48 +18,99 @@ if TYPE_CHECKING:
     from kenyon.experiments.results import GameResult, Result, ResultBase
     from kenyon.metrics import Array
 
+    Played = Mapping[str, Mapping[str, GameResult]]  # suite -> label -> result
+    Accuracies = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
+
 
 def show(
     path: Results = Path("results"),
     json: Json = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")
-    ] = False,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, markdown, latex, csv (all accuracies or scores, one in a row) or json.",
+        ),
+    ] = "table",
+    best: Annotated[bool, typer.Option("--best", help="Print the best of a LaTeX table in bold.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The same as --format markdown.")] = False,
 ) -> None:
     """Show saved results: the table, and for a single method its runs and settings."""
-    from kenyon.cli.consoles import stderr, stdout, tell, tell_json
-    from kenyon.cli.results import bodies_of, scores_table
-    from kenyon.errors import ConfigError
+    from kenyon.cli.consoles import stderr
+    from kenyon.errors import ConfigError, unknown
     from kenyon.experiments.compare import has_images, load_results, load_scores
-    from kenyon.experiments.runner import REFERENCE
     from kenyon.experiments.store import unfinished
-    from kenyon.report.markdown import results_markdown
-    from kenyon.report.tables import results_tables
 
-    if json and markdown:
-        raise ConfigError("--json and --markdown are two forms of one answer. Choose one.")
+    if format_ not in PRINT:
+        raise unknown("format", format_, PRINT)
+    asked = {format_, "json" if json else format_, "markdown" if markdown else format_} - {"table"}
+    if len(asked) > 1:
+        raise ConfigError("--format, --json and --markdown are forms of one answer. Choose one.")
+    form = asked.pop() if asked else "table"
+    if best and form != "latex":
+        raise ConfigError("--best is for LaTeX tables. Give --format latex with it, or leave it out.")
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
     if note := unfinished(path):
         stderr().print(note, soft_wrap=True)
-    if markdown:
-        if played and results:
-            stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
-        if not results:
-            raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
-        tell(results_markdown(results))
-        return
-    if json:
-        body = bodies_of(played, 0.0)
-        for name, methods in results.items():
-            body |= bodies_of({name: methods}, sum(r.seconds for r in methods.values()))
-        tell_json(body)
-        return
+    PRINT[form](played, results, best)
+
+
+def _print_markdown(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stderr, tell
+    from kenyon.errors import ConfigError
+    from kenyon.report.formats import results_markdown
+
+    if played and results:
+        stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
+    if not results:
+        raise ConfigError(
+            "--markdown is for accuracies; these are scores of games. Use --json, or --format latex or csv."
+        )
+    tell(results_markdown(results))
+
+
+def _print_latex(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import tell
+    from kenyon.report.formats import results_latex, scores_latex
+
+    tables = [scores_latex(title, scores, best=best) for title, scores in played.items()]
+    tables += [results_latex(methods, best=best) for methods in results.values()]
+    tell("\n\n".join(tables))
+
+
+def _print_csv(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stderr, tell
+    from kenyon.report.formats import results_csv
+    from kenyon.report.tables import diverged
+
+    groups: list[Mapping[str, ResultBase]] = [*played.values(), *results.values()]
+    for note in (note for some in groups for note in diverged(some)):
+        stderr().print(f"{note} Left out.", soft_wrap=True)
+    tell(results_csv(r for some in groups for r in some.values()).rstrip("\n"))
+
+
+def _print_json(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import tell_json
+    from kenyon.cli.results import bodies_of
+
+    body = bodies_of(played, 0.0)
+    for name, methods in results.items():
+        body |= bodies_of({name: methods}, sum(r.seconds for r in methods.values()))
+    tell_json(body)
+
+
+def _print_tables(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stdout
+    from kenyon.cli.results import scores_table
+    from kenyon.experiments.runner import REFERENCE
+    from kenyon.report.tables import results_tables
+
     console = stdout()
     for title, scores in played.items():
         console.print(scores_table(scores, title))
     for methods in results.values():
-        # The reference for FWT has no average accuracy worth showing, unless it is all there is.
+        # The reference for FWT is shown only if there is nothing else.
         shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
         for table in results_tables(shown):
             console.print(table)
@@ -68,6 +119,15 @@ def show(
         _details(console, next(iter(methods.values())))
     if not results and len(played) == 1 and len(scores := next(iter(played.values()))) == 1:
         _details_of_games(console, next(iter(scores.values())))
+
+
+PRINT: dict[str, Callable[[Played, Accuracies, bool], None]] = {
+    "table": _print_tables,
+    "markdown": _print_markdown,
+    "latex": _print_latex,
+    "csv": _print_csv,
+    "json": _print_json,
+}
 
 
 def _made(console: Console, result: ResultBase) -> None:

@@ -24,7 +24,7 @@ from kenyon.methods.registry import DEFAULTS, LEARN
 from kenyon.models.ensemble import Diversity
 from kenyon.models.heads import FirstHeads
 from kenyon.training.regime import Training
-from kenyon.utils.user_code import own_code
+from kenyon.utils.user_code import code_digests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,7 +231,7 @@ def configure(
             f"{search.share:g} of the training data is for scores and {training.validation:g} for validation, which "
             "leaves nothing to learn from. Choose a smaller share."
         )
-    own = own_code(method=spec.build) if suite else own_code(benchmark=setup.source.load, method=spec.build)  # type: ignore[union-attr]
+    own = code_digests(method=spec.build) if suite else code_digests(benchmark=setup.source.load, method=spec.build)  # type: ignore[union-attr]
     return Config(benchmark, method, tasks, training, architecture, hyper, search, own, chosen)
 
 

@@ -61,7 +61,7 @@ def resume(agents: Agents, state: SavedState, rows: Sequence[int]) -> None:
         agents.position = load_state(state.path, tensors, state.identity, rows)
         agents.restore(tensors)
     except StateError:
-        agents.venue.leave()  # others are built from the state before
+        agents.envs.leave()  # others are built from the state before
         raise
 
 

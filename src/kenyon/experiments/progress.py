@@ -86,7 +86,7 @@ class Logged:
         self.progress.fleet_starts(runs, done, total)
         self.tested, self.summed = 0, None
         for run in runs:
-            self.logs.append(open_log(self.name, _described(run, self.out, anew=done == 0)))
+            self.logs.append(open_log(self.name, _described(run, self.out, fresh=done == 0)))
 
     def update_done(self, agents: Agents) -> None:
         self.progress.update_done(agents)
@@ -147,10 +147,10 @@ class Logged:
                 log.add(moment, {"accuracy/average": sum(accuracy) / learned, **values})
 
 
-def _described(run: RunSpec, out: Path, *, anew: bool) -> LoggedRun:
+def _described(run: RunSpec, out: Path, *, fresh: bool) -> LoggedRun:
     from kenyon.integrations.loggers import LoggedRun
 
     config = run.config
     group = f"{config.benchmark} {run.point.label}"
     path = PointFolder(out, run.point).path.relative_to(out) / f"seed-{run.seed}"
-    return LoggedRun(out, path, f"{group} seed {run.seed}", group, {**config.as_dict(), "seed": run.seed}, anew)
+    return LoggedRun(out, path, f"{group} seed {run.seed}", group, {**config.as_dict(), "seed": run.seed}, fresh)

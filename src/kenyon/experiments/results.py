@@ -14,10 +14,10 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import msgspec
 import numpy as np
@@ -37,6 +37,9 @@ from kenyon.metrics import (
 from kenyon.utils.files import write_atomically
 from kenyon.utils.formats import WEIGHTS, FileSum, Formats, check_json, has_checksum, with_checksum
 from kenyon.utils.text import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 # ------------------------------------------------------------------------------------------------- grid points
 
@@ -267,6 +270,16 @@ class ResultBase(ABC):
         }
 
     @abstractmethod
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        """Yield seed, after_task (number of learned tasks), task (from 1), task_name and value of complete runs."""
+
+    def to_pandas(self) -> DataFrame:
+        """Return all accuracies or scores as a tidy DataFrame; see `kenyon.experiments.tidy.tidy_rows`."""
+        from kenyon.experiments.tidy import to_pandas
+
+        return to_pandas([self])
+
+    @abstractmethod
     def summary(self) -> dict[str, Any]:
         """Return all measures as plain numbers."""
 
@@ -385,6 +398,15 @@ class Result(ResultBase):
     def complete_runs(self) -> list[Run]:
         """Runs whose loss stayed finite."""
         return [run for run in self.runs if run.complete]
+
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        for run in self.complete_runs:
+            rows = run.matrix
+            for after, row in enumerate(rows, 1 + len(run.tasks) - len(rows)):  # one row after joint training
+                for task, (name, accuracy) in enumerate(zip(run.tasks, row.tolist(), strict=True), 1):
+                    if math.isfinite(accuracy):
+                        place = {"seed": run.seed, "after_task": after, "task": task, "task_name": name}
+                        yield place | {"accuracy": accuracy}
 
     @property
     def held_out(self) -> bool:
@@ -543,6 +565,13 @@ class GameResult(ResultBase):
     def steps_per_second(self) -> float:
         total = sum((fleet.steps_per_second or 0.0) * fleet.seconds for fleet in self.fleets)
         return total / max(self.seconds, 1e-9)
+
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        for run in self.complete_runs:
+            for after, row in enumerate(run.matrix[self.ends], 1):
+                for game, (name, score) in enumerate(zip(self.games, row.tolist(), strict=True), 1):
+                    if math.isfinite(score):  # NaN before the game is learned
+                        yield {"seed": run.seed, "after_task": after, "task": game, "task_name": name, "score": score}
 
     def final(self, game: int) -> Summary | None:
         """Score of a game after all games."""

@@ -24,9 +24,9 @@ from kenyon.errors import ResultsError
 from kenyon.experiments.results import GameResult, Result, point_name, value_text
 from kenyon.training.checkpoint import Position, StateError, before_path, check_state, read_head
 from kenyon.training.regime import Training
-from kenyon.utils.files import alone_in, make_folder, set_aside, write_atomically
+from kenyon.utils.files import folder_lock, make_folder, set_aside, write_atomically
 from kenyon.utils.formats import FileSum
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 if TYPE_CHECKING:
     from kenyon.experiments.grid import GridPoint, RunSpec
@@ -107,7 +107,7 @@ class PointFolder:
             raise ResultsError(
                 f"Cannot make {self.path}: {error.strerror or error}. Make room or choose another folder with --out."
             ) from error
-        with alone_in(self.path):
+        with folder_lock(self.path):
             before = self.result()
             there: set[int] = set()
             if before is not None:
@@ -125,7 +125,7 @@ class PointFolder:
 
     def change(self, how: Callable[[Any], Any]) -> Any:
         """Replace the result by `how(result)`, under the folder's lock. None if there is no result."""
-        with alone_in(self.path):
+        with folder_lock(self.path):
             before = self.result()
             if before is None:
                 return None

@@ -25,7 +25,7 @@ from kenyon.errors import ConfigError
 from kenyon.methods.importance import GradientImportance
 from kenyon.methods.mechanism import Attached, Context
 from kenyon.methods.penalties.weights import Strength
-from kenyon.models.nodes import Nodes, spread
+from kenyon.models.nodes import Nodes, join_layers
 from kenyon.random import Purpose, key, random_words
 
 COUNTING = 1e-3  # a share of a number of nodes this little above a whole number is that number: 0.3 is no float32
@@ -103,12 +103,12 @@ class _Sparsity(Attached):
         renewed, fresh = nodes.per_layer(self._renewed(important)), self._fresh()
         before: Tensor | None = None  # which nodes of the layer before are important
         for layer, now, new in zip(nodes.layers, important, renewed, strict=True):
-            heard = nodes.heard(layer, before)
-            groups = nodes.groups(work.theta, layer) * heard
+            inputs = nodes.input_mask(layer, before)
+            groups = nodes.groups(work.theta, layer) * inputs
             groups = torch.where(new.unsqueeze(3), nodes.groups(fresh, layer), groups)
             nodes.put(work.theta, layer, groups)
             nodes.put(self.home, layer, groups * now.unsqueeze(3))
-            nodes.put(self.free, layer, heard | ~now.unsqueeze(3))
+            nodes.put(self.free, layer, inputs | ~now.unsqueeze(3))
             before = now
         assert before is not None
         seen = before[:, 0].repeat_interleave(work.net.features // before.shape[2], dim=1).unsqueeze(1)  # (R, 1, F)
@@ -130,7 +130,7 @@ class _Sparsity(Attached):
             order = lots.masked_fill(now, torch.iinfo(torch.int32).max + 1).argsort(dim=2, stable=True)
             place = order.argsort(dim=2)
             chosen.append((place < count) & ~now)
-        return spread(chosen)
+        return join_layers(chosen)
 
     def _fresh(self) -> Tensor:
         """First weights of the backbone, drawn anew for this task: (R, P)."""

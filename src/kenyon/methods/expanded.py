@@ -75,4 +75,4 @@ class _Expanded(Attached):
 
     def finish_task(self) -> None:
         net = self.context.net
-        net.statistics.hand_on(net.layout, self.theta, net.head_of(self.context.task))
+        net.statistics.carry_over(net.layout, self.theta, net.head_of(self.context.task))

@@ -44,7 +44,7 @@ class _Column(Attached):
         context, columns = self.context, self.context.net.columns
         assert columns is not None
         classes = context.net.class_counts[context.net.head_of(context.task)]
-        columns.begin(context.theta, context.seeds, context.task, classes, anew=self.reinit)
+        columns.start_task(context.theta, context.seeds, context.task, classes, reinit=self.reinit)
 
 
 @method

@@ -26,7 +26,7 @@ from kenyon.sweep.merge import merge_fleet, name_of, pull_results, results_lease
 from kenyon.sweep.plan import Sweep
 from kenyon.sweep.storage import MARKS, Storage
 from kenyon.training import Interrupted
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 
 ENOUGH = 1.1  # growth of the number of finished fleets after which the queue is sorted again
 
@@ -126,7 +126,7 @@ def carry_out(
     elsewhere: dict[str, Fleet] = {}  # claimed by others
     over: dict[str, bytes] = {}  # expired leases of others
     with ExitStack() as closing:
-        own = leases.claim(f"{DRIVER}{MACHINE}-{os.getpid()}")
+        own = leases.claim(f"{DRIVER}{MACHINE_ID}-{os.getpid()}")
         if own is not None:
             closing.enter_context(own.beating())
         closing.callback(leases.tidy)

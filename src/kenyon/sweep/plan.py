@@ -29,7 +29,7 @@ from kenyon.sweep.jobs import DONE, Fleet, Key, Order, Outcome
 from kenyon.sweep.leases import EXPIRY, Leases
 from kenyon.sweep.merge import merge_fleet
 from kenyon.sweep.storage import BEGUN, FLEETS, MARKS, PLAN, Storage, check_storage
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 from kenyon.utils.formats import Formats, crc_of_json
 
 FORMATS = Formats("plan of a sweep", 1)
@@ -106,7 +106,7 @@ def wait_until_unused(storage: Storage, there: Record, tell: Callable[[str], Non
         for what, holder in held.items():
             if holder is None:
                 continue
-            if holder.machine == MACHINE or holder.beat != beats.setdefault(what, holder.beat):
+            if holder.machine == MACHINE_ID or holder.beat != beats.setdefault(what, holder.beat):
                 raise ResultsError(
                     f"{storage.address} is used by a sweep with another plan ({there.about}): {holder.name}, process "
                     f"{holder.process}, since {holder.since}. Wait until it has ended, or choose another store with "

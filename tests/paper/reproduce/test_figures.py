@@ -10,10 +10,10 @@ import pytest
 
 from kenyon.experiments.published import ACCURACY, LEARNERS
 from kenyon.metrics import Summary
+from kenyon.paper.reproduce.ablations import _unequal
+from kenyon.paper.reproduce.comparisons import _in_a_row
 from kenyon.paper.reproduce.figure import Claim, Comparison, claimed
-from kenyon.paper.reproduce.forgetting import _unequal
 from kenyon.paper.reproduce.page import claims_markdown, numbers_markdown
-from kenyon.paper.reproduce.performance import _in_a_row
 
 
 def test_a_claim_is_a_difference_run_by_run() -> None:
