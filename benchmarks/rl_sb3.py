@@ -32,7 +32,7 @@ from kenyon.experiments.config import Config, configure
 from kenyon.experiments.games import build_agents
 from kenyon.metrics import Summary
 from kenyon.rl.environment import Games, Suite
-from kenyon.rl.suites import find_arena
+from kenyon.rl.suites import find_suite_benchmark
 from kenyon.training import choose_device
 
 
@@ -86,7 +86,7 @@ def train_sb3(suite: Suite, config: Config, seed: int, device: torch.device) -> 
     from stable_baselines3 import PPO
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    game, ppo, arena = config.games[0], config.training, find_arena(config.benchmark)
+    game, ppo, arena = config.games[0], config.training, find_suite_benchmark(config.benchmark)
     backbone = arena.backbone(suite)(config.architecture.width, 1)
 
     class Features(BaseFeaturesExtractor):
@@ -183,7 +183,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("sb3.json"))
     options = parser.parse_args()
     version = import_sb3().__version__
-    device, suite = choose_device(options.device), find_arena(options.suite).suite
+    device, suite = choose_device(options.device), find_suite_benchmark(options.suite).suite
     overrides = {"evaluations": 1} | ({} if options.steps is None else {"steps": options.steps})
     for setting in options.set:
         name, _, value = setting.partition("=")

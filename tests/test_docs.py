@@ -28,7 +28,7 @@ from kenyon.data import Source
 from kenyon.experiments import BENCHMARKS, hyper_search, runner
 from kenyon.methods import METHODS
 from kenyon.paper.analyses import ANALYSES, FlatnessSettings
-from kenyon.rl.suites import ARENAS
+from kenyon.rl.suites import SUITE_BENCHMARKS
 from kenyon.sweep import open_storage, plan_sweep
 from kenyon.utils.user_code import import_file
 from tests.cli.conftest import Said
@@ -93,11 +93,11 @@ def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(runner, "check_seeds", lambda seeds: checked(seeds)[:2])
     flatness = replace(ANALYSES["flatness"], settings=FlatnessSettings(directions=2, steps=3, samples=32))
     monkeypatch.setitem(ANALYSES, "flatness", flatness)
-    arena = ARENAS["rl-mini"]
+    arena = SUITE_BENCHMARKS["rl-mini"]
     short = replace(
         arena.training, steps=64, copies=4, horizon=8, minibatches=4, importance_rollouts=1, evaluations=1
     )
-    monkeypatch.setitem(ARENAS, "rl-mini", replace(arena, training=replace(short, episodes=1, longest=50)))
+    monkeypatch.setitem(SUITE_BENCHMARKS, "rl-mini", replace(arena, training=replace(short, episodes=1, longest=50)))
     known, methods = dict(BENCHMARKS), dict(METHODS)
     for name, bench in known.items():
         if not bench.source.needs:

@@ -174,7 +174,7 @@ def test_weights_that_were_swapped_renamed_or_removed(out: Path) -> None:
     # Of the same run in another training: the header tells nothing, the checksum does.
     digits(out / "other", seeds=2, batch=8)
     other = Result.load(out / "other/digits/ewc/result.json")
-    with pytest.raises(ChangedError, match="not the file that the result beside it names"):
+    with pytest.raises(ChangedError, match="not the file that the result in this folder names"):
         read_weights(out / "other/digits/ewc" / first.name, other.config, 0, result.weights[first.name])
     first.unlink()
     second.rename(folder / "weights-7.safetensors")

@@ -19,7 +19,7 @@ from kenyon.experiments.results import GameResult
 from kenyon.experiments.runner import execute, plan, run
 from kenyon.experiments.store import weights_path
 from kenyon.methods import METHODS
-from kenyon.rl.suites import ARENAS, Arena
+from kenyon.rl.suites import SUITE_BENCHMARKS, SuiteBenchmark
 from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
 from kenyon.training import checkpoint as keeping
@@ -30,7 +30,7 @@ from tests.rl.toys import make
 Kenyon = Callable[..., Said]
 
 
-def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+def test_a_run_leaves_scores_with_their_origin(toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path) -> None:
     words = ("run", "toys", "--games", "sort,catch", "--seeds", 2, "--out", tmp_path, "--set", "episodes=2")
     said = kenyon(*words, "--method", "finetune,caf-ewc", "--steps", 96, "--json")
     assert said.code == 0, said.err
@@ -57,7 +57,7 @@ def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_
         assert not list(tmp_path.rglob(f"{name}*"))
 
 
-def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_path: Path) -> None:
+def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: SuiteBenchmark, tmp_path: Path) -> None:
     run("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
     more = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
     once = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
@@ -68,7 +68,7 @@ def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on(toys: SuiteBenchmark, tmp_path: Path) -> None:
     whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
     asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
     stops = 0
@@ -103,7 +103,7 @@ class Failing(Silent):
 @pytest.mark.parametrize("where", ["display", "next game"])
 @pytest.mark.filterwarnings("error")
 def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
-    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    toys: SuiteBenchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
     asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
@@ -128,7 +128,7 @@ def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
 
 
 def test_a_gradient_that_is_not_finite_ends_a_run(
-    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even in the last step, whose loss was finite: the weights that it leaves are not."""
     gradients, left = Agents._gradients, SHORT.updates * SHORT.epochs * SHORT.minibatches
@@ -145,7 +145,7 @@ def test_a_gradient_that_is_not_finite_ends_a_run(
     assert result.runs[0].diverged == [0, SHORT.updates - 1] and result.runs[1].complete
 
 
-def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:
+def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: SuiteBenchmark, tmp_path: Path) -> None:
     whole = run("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
     asked = plan("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
     for after in (1, 1):
@@ -161,7 +161,7 @@ def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp
     assert [path.name for path in tmp_path.rglob("state-*")] == [f"{last.name}.damaged"]
 
 
-def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
+def test_a_policy_is_read_back(toys: SuiteBenchmark, tmp_path: Path) -> None:
     run("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
     folder = tmp_path / "toys" / "caf-ewc"
     policy = policy_of(folder, 4)
@@ -206,7 +206,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told(
-    words: tuple[object, ...], told: str, toys: Arena, kenyon: Kenyon, tmp_path: Path
+    words: tuple[object, ...], told: str, toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path
 ) -> None:
     method = () if "--method" in words else ("--method", "ewc")
     said = kenyon("run", "toys", "--out", tmp_path, *method, *words)
@@ -214,7 +214,7 @@ def test_what_is_wrong_is_told(
 
 
 def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path
 ) -> None:
     words = (
         "--games",
@@ -247,7 +247,7 @@ def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
 
 
 def test_what_a_device_has_no_room_for_is_split_and_told(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Agents._start_game
 
@@ -273,7 +273,7 @@ def test_what_a_device_has_no_room_for_is_split_and_told(
     assert results[0].runs == results[1].runs and len(results[0].fleets) == 2
 
 
-def test_another_order_of_games_needs_another_folder(toys: Arena, tmp_path: Path) -> None:
+def test_another_order_of_games_needs_another_folder(toys: SuiteBenchmark, tmp_path: Path) -> None:
     run("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
     with pytest.raises(ResultsError, match=r"games was \['catch', 'sort'\], now \['sort', 'catch'\]"):
         plan("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
@@ -284,7 +284,7 @@ def test_images_know_nothing_of_games(kenyon: Kenyon, tmp_path: Path) -> None:
     assert said.code == 1 and "--steps is for suites of games" in said.err
 
 
-def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> None:
+def test_every_playable_method_can_be_configured_and_read_back(toys: SuiteBenchmark) -> None:
     names = [name for name, spec in METHODS.items() if playable(spec)]
     assert {"finetune", "ewc", "mas", "si", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas", "ewc-af1"} <= set(names)
     assert not {"ewc-af2", "pnc", "agscl", "er", "joint", "icl-ewc"} & set(names)
@@ -295,13 +295,13 @@ def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> N
 
 
 def test_the_published_settings_of_atari(tmp_path: Path) -> None:
-    atari = ARENAS["atari"]
+    atari = SUITE_BENCHMARKS["atari"]
     ppo = atari.training
     assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
     assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
     assert (atari.width, atari.widths[5]) == (128, 32)
     sticky = plan("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
-    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and ARENAS[
+    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and SUITE_BENCHMARKS[
         "atari-sticky"
     ].suite.name == sticky.benchmark
     values = {name: dict(some) for name, some in atari.hyperparameters.items()}
@@ -311,7 +311,7 @@ def test_the_published_settings_of_atari(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverged_keeps_what_it_had(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Agents._start_game
 

@@ -16,7 +16,7 @@ from kenyon.experiments.config import configure
 from kenyon.experiments.progress import Silent
 from kenyon.experiments.results import GameResult
 from kenyon.experiments.runner import execute, plan, run
-from kenyon.rl.suites import Arena
+from kenyon.rl.suites import SuiteBenchmark
 from kenyon.rl.trainer import Agents
 from kenyon.sweep import Unfinished, carry_out, collect, open_storage, plan_sweep
 from kenyon.sweep import worker as working
@@ -99,7 +99,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Numbers, dict[str, 
 
 
 @pytest.fixture(autouse=True)
-def toys(monkeypatch: pytest.MonkeyPatch) -> Arena:
+def toys(monkeypatch: pytest.MonkeyPatch) -> SuiteBenchmark:
     return offered(monkeypatch)
 
 

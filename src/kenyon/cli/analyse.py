@@ -186,13 +186,13 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
         named = result.method != REFERENCE if wanted is None else {result.method, result.label} & set(wanted)
         if benchmark in (None, result.benchmark) and (named or len(files) == 1):
             _check_known(file.parent, result, sorted({r.method for _, r in files} & {*METHODS}))
-            mine = found.setdefault(result.benchmark, {})
-            if result.label in mine:
+            by_label = found.setdefault(result.benchmark, {})
+            if result.label in by_label:
                 raise ResultsError(
-                    f"{path} has several results of {result.label} on {result.benchmark}: {mine[result.label][0]} "
-                    f"and {file.parent}. Name the folder of one."
+                    f"{path} has several results of {result.label} on {result.benchmark}: "
+                    f"{by_label[result.label][0]} and {file.parent}. Name the folder of one."
                 )
-            mine[result.label] = (file.parent, result)
+            by_label[result.label] = (file.parent, result)
     for name in wanted or ():
         if name not in labels:
             raise unknown(f"method with results below {path}", name, labels)
@@ -212,8 +212,8 @@ def _check_known(folder: Path, result: Result, others: list[str]) -> None:
     if result.benchmark not in BENCHMARKS:
         raise ConfigError(own.format("benchmark", result.benchmark, "--benchmark mine.py"))
     if result.method not in METHODS:
-        beside = ",".join([*(name for name in others if name != REFERENCE), "mine.py"])
-        raise ConfigError(own.format("method", result.method, f"--method {beside}"))
+        known = ",".join([*(name for name in others if name != REFERENCE), "mine.py"])
+        raise ConfigError(own.format("method", result.method, f"--method {known}"))
 
 
 def _common_folder(results: dict[str, tuple[Path, Result]]) -> Path | None:

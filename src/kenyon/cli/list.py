@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kenyon.benchmarks.registry import Benchmark
-    from kenyon.rl.suites import Arena
+    from kenyon.rl.suites import SuiteBenchmark
 
 SEVERAL = "parameters_of_5_learners"
 COLUMNS = {  # that a terminal has room for; --json has more
@@ -66,12 +66,15 @@ def list_(
 
 def _benchmarks() -> list[dict[str, Any]]:
     from kenyon.benchmarks.registry import BENCHMARKS
-    from kenyon.rl.suites import ARENAS
+    from kenyon.rl.suites import SUITE_BENCHMARKS
 
-    return [*map(_benchmark, BENCHMARKS.values()), *(_arena(arena) for arena in ARENAS.values() if arena.available)]
+    return [
+        *map(_benchmark, BENCHMARKS.values()),
+        *(_suite(suite) for suite in SUITE_BENCHMARKS.values() if suite.available),
+    ]
 
 
-def _arena(a: Arena) -> dict[str, Any]:
+def _suite(a: SuiteBenchmark) -> dict[str, Any]:
     from kenyon.methods import LEARNERS
 
     suite, ppo = a.suite, a.training

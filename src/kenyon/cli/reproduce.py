@@ -112,14 +112,14 @@ def _numbers(comparisons: Sequence[Comparison]) -> Table:
     """Return our numbers, and those of the paper where it has any."""
     from rich.table import Table
 
-    beside = any(one.published is not None for one in comparisons)
-    names = ["", "measured", "runs", *(["published", "difference", "in SE"] if beside else [])]
+    with_paper = any(one.published is not None for one in comparisons)
+    names = ["", "measured", "runs", *(["published", "difference", "in SE"] if with_paper else [])]
     table = Table(*names, box=None, padding=(0, 2, 0, 0))
     for column in table.columns[1:]:
         column.justify, column.no_wrap = "right", True
     for one in comparisons:
         name, published, mean, sem, runs, difference, errors = one.row()
-        compared = [_text(published, ".2f"), _text(difference, "+.2f"), _text(errors, "+.1f")] if beside else []
+        compared = [_text(published, ".2f"), _text(difference, "+.2f"), _text(errors, "+.1f")] if with_paper else []
         table.add_row(str(name), _measured(mean, sem), _text(runs, ".0f"), *compared)
     return table
 

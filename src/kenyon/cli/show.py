@@ -187,10 +187,10 @@ def _details(console: Console, result: Result) -> None:
 
 def _fitting(tasks: int, width: int) -> list[int]:
     """Return as many tasks as fit into a width, evenly spaced, with the first and the last."""
-    room = max(2, (width - 14) // 5)  # columns of four characters shared the names of rows
-    if tasks <= room:
+    most = max(2, (width - 14) // 5)  # columns of four characters, after the names of rows
+    if tasks <= most:
         return list(range(tasks))
-    return sorted({round(i * (tasks - 1) / (room - 1)) for i in range(room)})
+    return sorted({round(i * (tasks - 1) / (most - 1)) for i in range(most)})
 
 
 def _by_task(title: str, rows: dict[str, Array], tasks: list[int], form: str) -> Table:

@@ -29,13 +29,13 @@ def watch(
     from kenyon.experiments.policy import policy_of
     from kenyon.experiments.results import GameResult
     from kenyon.rl.play import watch as record
-    from kenyon.rl.suites import find_arena
+    from kenyon.rl.suites import find_suite_benchmark
 
     folder = result.parent if result.is_file() else result
     if not (folder / GameResult.FILE).is_file():
         raise ResultsError(f"{folder} has no trained agents itself. {_agents_below(folder)}")
     policy = policy_of(folder, seed, game)
-    suite = find_arena(GameResult.load(folder / GameResult.FILE).benchmark).suite
+    suite = find_suite_benchmark(GameResult.load(folder / GameResult.FILE).benchmark).suite
     file = out or folder / f"{policy.game}-{seed}.gif"
     seen = record(suite, policy.game, policy.act, file, seed=seed, seconds=seconds)
     stdout().print(

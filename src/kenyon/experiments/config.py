@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from kenyon.experiments.results import GameResult, Result
     from kenyon.rl.ppo import Ppo
-    from kenyon.rl.suites import Arena
+    from kenyon.rl.suites import SuiteBenchmark
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 MOST_LEARNERS = 10_000
@@ -129,11 +129,11 @@ class Config:
             options = ["--games", ",".join(self.games)]
         elif self.tasks != usual.tasks:
             options = ["--tasks", str(self.tasks)]
-        mine = self.as_dict()
+        own = self.as_dict()
         return options, {
             name: value
             for part in ("training", "architecture", "hyper")
-            for name, value in mine[part].items()
+            for name, value in own[part].items()
             if name not in theirs[part] or theirs[part][name] != value
         }
 
@@ -177,18 +177,18 @@ def is_suite(benchmark: Any) -> bool:
     """True for the name of a suite of games."""
     if type(benchmark) is not str or benchmark in BENCHMARKS:
         return False
-    from kenyon.rl.suites import ARENAS
+    from kenyon.rl.suites import SUITE_BENCHMARKS
 
-    return benchmark in ARENAS
+    return benchmark in SUITE_BENCHMARKS
 
 
-def find_setup(name: str) -> Benchmark | Arena:
+def find_setup(name: str) -> Benchmark | SuiteBenchmark:
     """Return the benchmark or suite of games of this name: network, regime and hyper-parameters."""
     if not is_suite(name):
         return find_benchmark(name)
-    from kenyon.rl.suites import find_arena
+    from kenyon.rl.suites import find_suite_benchmark
 
-    return find_arena(name)
+    return find_suite_benchmark(name)
 
 
 def configure(

@@ -16,7 +16,7 @@ from kenyon.experiments.results import GameResult, GameRun
 from kenyon.experiments.store import Job, PointFolder, SavedState, identity_of, state_path
 from kenyon.experiments.training import origin_here
 from kenyon.models import Net
-from kenyon.rl.suites import find_arena
+from kenyon.rl.suites import find_suite_benchmark
 from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
 from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def build_net(config: Config, device: torch.device | str = "cpu") -> Net:
     """Return the network of a configuration of games."""
     shape = config.architecture
-    return find_arena(config.benchmark).net(
+    return find_suite_benchmark(config.benchmark).net(
         config.games,
         shape.width,
         shape.learners,
@@ -44,7 +44,7 @@ def build_net(config: Config, device: torch.device | str = "cpu") -> Net:
 
 def build_agents(config: Config, seeds: Sequence[int], device: torch.device | str = "cpu") -> Agents:
     """Return agents at the beginning of training."""
-    suite = find_arena(config.benchmark).suite
+    suite = find_suite_benchmark(config.benchmark).suite
     return Agents(build_net(config, device), suite, config.games, seeds, config.build_method(), config.training)
 
 

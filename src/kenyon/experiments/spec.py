@@ -184,9 +184,9 @@ def for_images(flag: str, suites: Sequence[str]) -> ConfigError:
 
 
 def for_games(flag: str) -> ConfigError:
-    from kenyon.rl.suites import ARENAS
+    from kenyon.rl.suites import SUITE_BENCHMARKS
 
-    return ConfigError(f"{flag} is for suites of games: {', '.join(ARENAS)}. Leave it out.")
+    return ConfigError(f"{flag} is for suites of games: {', '.join(SUITE_BENCHMARKS)}. Leave it out.")
 
 
 OPTIONS: dict[str, Option] = {f.name: f.metadata["option"] for f in fields(Experiment)}
@@ -366,10 +366,10 @@ def named_benchmark(text: str, *, suites: bool = False) -> str:
         return load_benchmark_file(Path(text))
     if text in BENCHMARKS:
         return text
-    from kenyon.rl.suites import ARENAS
+    from kenyon.rl.suites import SUITE_BENCHMARKS
 
-    if text not in ARENAS:
-        raise unknown("benchmark", text, {*BENCHMARKS, *ARENAS})
+    if text not in SUITE_BENCHMARKS:
+        raise unknown("benchmark", text, {*BENCHMARKS, *SUITE_BENCHMARKS})
     if not suites:
         raise ConfigError(
             f"{text} is a suite of games, for `kenyon run {text}`, `kenyon sweep`, `kenyon show`, `kenyon report` "

@@ -145,11 +145,11 @@ class PointFolder:
         return {path.name: FileSum.of(path) for path in paths if path.is_file()}
 
 
-def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any], *, begun: Path | None = None) -> None:
+def check_equal(folder: Path, wanted: dict[str, Any], there: dict[str, Any], *, begun: Path | None = None) -> None:
     """Raise ResultsError unless two flat configurations, of a call and of a folder's results or state, are equal."""
-    if mine == theirs:
+    if wanted == there:
         return
-    names = sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
+    names = sorted(name for name in {*wanted, *there} if wanted.get(name) != there.get(name))
     changed = [name.removeprefix(OWN) for name in names if name.startswith(OWN)]
     if len(changed) == len(names):
         what = f"the state {begun.name} of an unfinished run, which" if begun else "results, which"
@@ -157,7 +157,7 @@ def check_equal(folder: Path, mine: dict[str, Any], theirs: dict[str, Any], *, b
             f"{folder} holds {what} another {' and '.join(changed)} of that name made: its code has changed since. "
             "Choose another folder with --out, give it another name, or make it what it was."
         )
-    differences = "; ".join(f"{n} was {theirs.get(n, 'not set')}, now {mine.get(n, 'not set')}" for n in names)
+    differences = "; ".join(f"{n} was {there.get(n, 'not set')}, now {wanted.get(n, 'not set')}" for n in names)
     if begun is not None:
         raise ResultsError(
             f"{folder} holds a run that was begun with another configuration ({differences}) and is not finished. "

@@ -37,11 +37,13 @@ def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum
     if head is not None and not _belongs(head, config, seed):
         raise ResultsError(
             f"{path} holds the weights of another run: {_owner(head)}. Put back the file that belongs to the result "
-            "beside it."
+            "in this folder."
         )
     if not whole:
-        remedy = "Put back the file that belongs to the result beside it, or train its run again in another folder."
-        raise ChangedError(path, "it is not the file that the result beside it names", remedy)
+        remedy = (
+            "Put back the file that belongs to the result in this folder, or train its run again in another folder."
+        )
+        raise ChangedError(path, "it is not the file that the result in this folder names", remedy)
     return Weights(tensors, path, named=head is not None)
 
 

@@ -32,7 +32,7 @@ Values = dict[str, float | str]
 
 
 @dataclass(frozen=True)
-class Arena:
+class SuiteBenchmark:
     """A suite of games as a benchmark: network, training regime and hyper-parameters."""
 
     name: str  # of the suite
@@ -119,7 +119,7 @@ def small_mlp(suite: Suite) -> Backbone:
     return partial(small_games_mlp, pixels=prod(suite.shape))
 
 
-ATARI = Arena(
+ATARI = SuiteBenchmark(
     "atari",
     lambda suite: atari_cnn,
     width=128,
@@ -128,12 +128,12 @@ ATARI = Arena(
     widths={5: 32},
     module="kenyon.rl.atari",
 )
-ARENAS: dict[str, Arena] = {
-    arena.name: arena
-    for arena in (
+SUITE_BENCHMARKS: dict[str, SuiteBenchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
         ATARI,
         replace(ATARI, name="atari-sticky"),
-        Arena(
+        SuiteBenchmark(
             "rl-mini",
             small_mlp,
             width=24,
@@ -158,7 +158,7 @@ ARENAS: dict[str, Arena] = {
 }
 
 
-def find_arena(name: str) -> Arena:
-    if name not in ARENAS:
-        raise unknown("suite of games", name, ARENAS)
-    return ARENAS[name]
+def find_suite_benchmark(name: str) -> SuiteBenchmark:
+    if name not in SUITE_BENCHMARKS:
+        raise unknown("suite of games", name, SUITE_BENCHMARKS)
+    return SUITE_BENCHMARKS[name]

@@ -100,7 +100,7 @@ def wait_until_unused(storage: Storage, there: Record, tell: Callable[[str], Non
     """Wait until no sweep works on the plan, before it is replaced. Leases of dead processes on other machines take
     EXPIRY.
     """
-    leases, told = Leases(storage), False
+    leases, noted = Leases(storage), False
     beats: dict[str, int] = {}
     while held := {what: holder for what, holder in leases.held().items() if what != "plan"}:
         for what, holder in held.items():
@@ -112,9 +112,9 @@ def wait_until_unused(storage: Storage, there: Record, tell: Callable[[str], Non
                     f"{holder.process}, since {holder.since}. Wait until it has ended, or choose another store with "
                     "--out."
                 )
-        if not told:
+        if not noted:
             tell(f"Looking whether a sweep with another plan is still at work here, up to {EXPIRY:g} s.")
-            told = True
+            noted = True
         time.sleep(min(storage.pause, 2.0))
 
 
