@@ -15,7 +15,7 @@ from kenyon.methods.penalties.weights import ActiveForgetting1, StabilityProtect
 from kenyon.methods.registry import Method, Replay, ReplayForm, method
 from kenyon.methods.regularization import (
     Adapt,
-    Decay,
+    DecayRates,
     Fisher,
     Form,
     Omega,
@@ -73,7 +73,7 @@ def joint_mcl() -> Method:
 def joint_caf(
     lambda_af: Strength,
     gamma: Strength,
-    af1: Decay = "adaptive",
+    af1: DecayRates = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
 ) -> Method:

@@ -40,7 +40,7 @@ Fisher = Literal["published", "exact", "large", "core50"]
 Omega = Literal["published", "large", "core50"]
 Adapt = Literal["adaptive", "uniform"]
 Form = Literal["published", "paper"]
-Decay = Literal["adaptive", "learner", "uniform"]
+DecayRates = Literal["adaptive", "learner", "uniform"]
 First = Literal["learned", "waits"]
 
 
@@ -71,10 +71,10 @@ def adaptive(option: str, value: Adapt) -> bool:
     return value == "adaptive"
 
 
-def active_forgetting(lambda_af: Strength, af1: Decay, heads: DecayingHeads = "current") -> ActiveForgetting1:
+def active_forgetting(lambda_af: Strength, af1: DecayRates, heads: DecayingHeads = "current") -> ActiveForgetting1:
     """AF-1 of several learners: adaptive by parameter tensor as published, or by learner as in the paper."""
-    if af1 not in get_args(Decay):
-        raise ConfigError(f"af1 must be {', '.join(get_args(Decay))}, not '{af1}'.")
+    if af1 not in get_args(DecayRates):
+        raise ConfigError(f"af1 must be {', '.join(get_args(DecayRates))}, not '{af1}'.")
     return ActiveForgetting1(lambda_af, af1 != "uniform", heads, of_learners=af1 == "learner")
 
 
@@ -89,7 +89,7 @@ def _caf(
     lambda_sp: Strength,
     lambda_af: Strength,
     gamma: Strength,
-    af1: Decay,
+    af1: DecayRates,
     afs: Adapt,
     afs_form: Form,
     af1_heads: DecayingHeads,
@@ -231,7 +231,7 @@ def caf_ewc(
     gamma: Strength,
     fisher: Fisher = "published",
     accumulate: Accumulate | None = None,
-    af1: Decay = "adaptive",
+    af1: DecayRates = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
     af1_heads: DecayingHeads = "current",
@@ -247,7 +247,7 @@ def caf_mas(
     gamma: Strength,
     accumulate: Accumulate = "sum",
     omega: Omega = "published",
-    af1: Decay = "adaptive",
+    af1: DecayRates = "adaptive",
     afs: Adapt = "adaptive",
     afs_form: Form = "published",
     af1_heads: DecayingHeads = "current",

@@ -114,7 +114,7 @@ def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
     found = f"a list with {strange[0]} in it" if whole is forces else f"no list but {type(forces).__name__}"
     raise ConfigError(
         f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
-        "kenyon.backends.triton.updates), empty where nothing does: return [Pull(...)]."
+        "kenyon.backends.triton.updates), empty where nothing does: return [QuadraticPull(...)]."
     )
 
 

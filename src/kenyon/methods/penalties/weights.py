@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
 import torch
 from torch import Tensor
 
-from kenyon.backends.triton.updates import Decay, Force, Pull, group_squares
+from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay, group_squares
 from kenyon.errors import ConfigError
 from kenyon.methods.penalties.predictions import Confidence, Divergence, PredictionPenalty, Predictions
 from kenyon.methods.penalties.strength import Strength, check_strength, per_run, strength_of
@@ -96,7 +96,7 @@ class StabilityProtection:
         return self.strength * self.factor * distance
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        return [Pull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
+        return [QuadraticPull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ class ActiveForgetting1:
             slope = strength * K * share * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
             w.net.layout.view(gradient, "af1").add_(slope)
             rates = (strength * K * share).expand(R, L, K)
-        return [Decay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)]
+        return [
+            WeightDecay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)
+        ]
 
     def _decays(self, w: Weights) -> Tensor:
         """(T,) 1 for heads that decay, 0 for others."""
@@ -187,7 +189,7 @@ class ActiveForgetting2:
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         assert w.expanded is not None and w.expanded_importance is not None
         target = w.expanded[:, : w.net.layout.protected]
-        return [Pull(per_run(self.strength, w.theta), w.expanded_importance, target)]
+        return [QuadraticPull(per_run(self.strength, w.theta), w.expanded_importance, target)]
 
 
 Penalty = ParameterPenalty | PredictionPenalty
