@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from kenyon.methods import find_method
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.training import Interrupted, Trainer, Training
 from kenyon.training.checkpoint import load_state, save_state
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp

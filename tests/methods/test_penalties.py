@@ -121,7 +121,7 @@ def sum_of_squares(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("lam", STRENGTHS)
 @pytest.mark.parametrize("gate", [False, True])
-@pytest.mark.parametrize(("heads", "decaying"), [("open", [1, 2]), ("current", [1])])
+@pytest.mark.parametrize(("heads", "decaying"), [("all", [0, 1, 2]), ("open", [1, 2]), ("current", [1])])
 def test_af1_uniform(lam: float | Tensor, gate: bool, heads: DecayingHeads, decaying: list[int]) -> None:
     """lambda/2 ||theta||^2 over the learners and the heads that decay; not the other heads, not the gates."""
     net, hand, theta = make(gate)
@@ -205,8 +205,8 @@ def test_af1_counts_all_heads_in_use(heads: DecayingHeads) -> None:
 
 
 def test_af1_refuses_heads_that_there_are_not() -> None:
-    with pytest.raises(ConfigError, match="af1_heads must be open, current, none, not 'all'"):
-        ActiveForgetting1(1.0, heads="all")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="af1_heads must be all, open, current, none, not 'every'"):
+        ActiveForgetting1(1.0, heads="every")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- AF-2

@@ -84,7 +84,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "mechanisms": Target(
-        _in("methods/", "expanded", "agscl"),
+        _in("methods/", "active_forgetting", "agscl"),
         (
             "tests/methods/test_expanded.py",
             "tests/methods/test_sparsity.py",
@@ -93,7 +93,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "methods": Target(
-        _in("methods/", "registry", "regularization", "progress_compress", "baselines")
+        _in("methods/", "method", "registry", "regularization", "collaborative", "progress_compress", "baselines")
         + _in("benchmarks/", "hyperparameters"),
         (
             "tests/methods/test_methods.py",

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kenyon.methods.registry import ReplayForm
+from kenyon.methods.method import ReplayForm
 
 Values = dict[str, float | str]
 

@@ -15,7 +15,6 @@ from torch import nn
 from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError
 from kenyon.methods import METHODS, Method, find_method
-from kenyon.methods.registry import DEFAULTS
 from kenyon.training import Training
 from kenyon.utils.threads import Shared
 
@@ -38,7 +37,7 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     twice = sorted(set(given) & set(options or {}))
     if twice:
         raise SettingError(f"{twice[0]} is given twice, by itself and in options. Give it once.")
-    settings = {**DEFAULTS.get(name, {}), **given, **(options or {})}
+    settings = spec.resolve({**given, **(options or {})}, spec.defaults)
     missing = [needed for needed in spec.required if needed not in settings]
     if missing:
         by_itself = [f"{needed}=VALUE" for needed in missing if needed in strengths]

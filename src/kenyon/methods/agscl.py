@@ -24,7 +24,9 @@ from torch import Tensor
 from kenyon.errors import ConfigError
 from kenyon.methods.importance import GradientImportance
 from kenyon.methods.mechanism import Hooks, Work
-from kenyon.methods.penalties.weights import Strength
+from kenyon.methods.method import Method
+from kenyon.methods.penalties import Strength
+from kenyon.methods.registry import method
 from kenyon.models.nodes import Nodes, spread
 from kenyon.random import Purpose, key, random_words
 
@@ -33,7 +35,7 @@ COUNTING = 1e-3  # a share of a number of nodes this little above a whole number
 
 @dataclass(frozen=True)
 class GroupSparsity:
-    """`eta`, how much of the importance remains from task to task, is 0.9 in all published runs."""
+    """The settings of AGS-CL. `eta`, the share of importance that remains per task, is 0.9 in all published runs."""
 
     lambda_sp: Strength
     mu: Strength
@@ -142,3 +144,14 @@ class _Sparsity(Hooks):
                 for name, value in net.fresh_learner(key(seed, Purpose.NODES, self.work.task, k)).items():
                     net.layout.view(row, name)[k] = value
         return rows.to(self.work.theta)
+
+
+@method(
+    family="sparsity",
+    cite="Jung et al., NeurIPS 2020",
+    defaults={"lambda_sp": 5.0, "mu": 1.0, "rho": 0.5},  # of digits
+    color="#4fa3a5",
+)
+def agscl(lambda_sp: Strength, mu: Strength, rho: Strength, eta: Strength = 0.9) -> Method:
+    """AGS-CL: freeze nodes that were active, keep the others sparse, and renew a share of them after every task."""
+    return Method(mechanisms=(GroupSparsity(lambda_sp, mu, rho, eta),))

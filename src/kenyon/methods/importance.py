@@ -64,6 +64,7 @@ class GradientImportance:
     dropout: bool
     accumulate: Merge
     penalised: bool = False  # the gradient is that of the objective with the penalties, but for AF-S
+    factor = 0.5  # of the quadratic penalty
 
     def __post_init__(self) -> None:
         check_merge(self.accumulate)

@@ -8,9 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kenyon.errors import ConfigError
 from kenyon.methods.importance import Accumulate, GradientImportance, Merge, check_merge
 from kenyon.methods.mechanism import Moving, Tracking
+from kenyon.methods.penalties.strength import check_word
+
+WalkForm = Literal["published", "paper"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class PathImportance:
     name: str = "si"
     damping: float = 0.01
     accumulate: Merge = "sum"
+    factor = 1.0  # of the quadratic penalty, as published
 
     def __post_init__(self) -> None:
         check_merge(self.accumulate)
@@ -88,14 +91,14 @@ class WalkImportance:
     """
 
     name: str = "rwalk"
-    form: Literal["published", "paper"] = "published"
+    form: WalkForm = "published"
     alpha: float = 0.9
     damping: float = 0.01
     accumulate: Accumulate = "last"
+    factor = 1.0  # of the quadratic penalty, as published
 
     def __post_init__(self) -> None:
-        if self.form not in ("published", "paper"):
-            raise ConfigError(f"form must be published or paper, not '{self.form}'.")
+        check_word("form", self.form, WalkForm)
 
     def track(self, work: Moving) -> Tracking:
         return _Walk(work, self)
@@ -137,7 +140,7 @@ def si() -> PathImportance:
     return PathImportance()
 
 
-def rwalk(form: Literal["published", "paper"] = "published") -> WalkImportance:
+def rwalk(form: WalkForm = "published") -> WalkImportance:
     """Riemannian walk, in the form that the baselines have or in that of its paper."""
     return WalkImportance(form=form)
 

@@ -9,16 +9,11 @@ from collections.abc import Mapping
 
 from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
+from kenyon.methods.registry import place
 from kenyon.report.tables import BEST, HELD_OUT, REFERENCES, best_points, duration, of_fewer, pm, run_count
 from kenyon.utils.text import counted
 from kenyon.utils.views import View
 
-ORDER = (
-    *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
-    *("mas-af1", "mas-af2", "ewc-af1", "ewc-af2", "er"),
-    *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
-    *("joint-caf", "joint-mcl", "joint-af1", "joint"),
-)
 BENCHMARKS = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "omniglot", "cub-200", "tiny-imagenet", "core50")
 USUAL = 5  # runs; another number is told
 
@@ -87,10 +82,6 @@ def _table(benchmark: str, results: Mapping[str, Result]) -> str:
     said = [f"\\{BEST}"] if starred else []
     said += [HELD_OUT] if any(r.held_out for r in results.values()) else []
     return "\n".join([*lines, "", *said] if said else lines)
-
-
-def place(method: str) -> tuple[int, str]:
-    return ORDER.index(method) if method in ORDER else len(ORDER), method
 
 
 NEAR = 1.5  # points: about two standard errors of a difference of two means of five runs on CIFAR-100

@@ -47,7 +47,7 @@ class Terms:
     @property
     def needs_own(self) -> bool:
         """Whether each learner's own prediction is looked at."""
-        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+        return "learner_outputs" in self.method.needs
 
     def values(self) -> list[Tensor]:
         """What the penalties on weights amount to, (R,) each, of those that count in the validation loss."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from kenyon.methods.penalties.strength import Strength, check_strength
+from kenyon.methods.penalties.strength import Strength, check_strength, check_word
 from kenyon.utils.determinism import of_each_run
 
 if TYPE_CHECKING:
@@ -20,22 +20,27 @@ class Predictions:
     """What a prediction penalty may look at, for one batch of one run, or of all with a leading run axis."""
 
     log_p: Tensor  # (..., B, C), all learners together
-    own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only when `needs_own`
+    own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only where needed
     weight: Tensor  # (..., B) share of each sample; sums to 1, padding has 0
     learned: dict[str, Tensor]  # the learned parameters
     first_task: bool
 
 
-@runtime_checkable
+# What a penalty may look at besides the joint prediction: each learner's own prediction, and the logits of the
+# network as the previous task left it.
+NEEDS = frozenset({"learner_outputs", "teacher"})
+DivergenceForm = Literal["published", "paper"]
+
+
 class PredictionPenalty(Protocol):
-    """What a penalty on predictions has: any class with these may be one."""
+    """The interface of penalties on predictions: any class with these may be one.
+
+    A class attribute `needs` names what it looks at besides the joint prediction, some of `NEEDS`; without it, a true
+    `needs_own` stands for {"learner_outputs"}.
+    """
 
     @property
     def strength(self) -> Strength: ...
-
-    @property
-    def needs_own(self) -> bool:
-        """Whether it looks at each learner's own prediction."""
 
     @property
     def validated(self) -> bool:
@@ -46,6 +51,12 @@ class PredictionPenalty(Protocol):
 
     def value(self, p: Predictions) -> Tensor:
         """One number, or one a run (R,), without the strength, which the loop applies for the run at hand."""
+
+
+def needs_of(penalty: PredictionPenalty) -> frozenset[str]:
+    """Return what a penalty looks at besides the joint prediction."""
+    own = {"learner_outputs"} if getattr(penalty, "needs_own", False) else ()
+    return frozenset(getattr(penalty, "needs", own))
 
 
 @dataclass(frozen=True)
@@ -61,12 +72,14 @@ class Divergence:
 
     strength: Strength
     adaptive: bool = False
-    form: Literal["published", "paper"] = "published"
+    form: DivergenceForm = "published"
+    needs = frozenset({"learner_outputs"})
     needs_own = True
     validated = False
 
     def __post_init__(self) -> None:
         check_strength("gamma", self.strength)
+        check_word("form", self.form, DivergenceForm)
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         return {"afs": (net.learners, net.learners)} if self.adaptive else {}
@@ -142,6 +155,7 @@ class Confidence:
     """
 
     strength: Strength
+    needs = frozenset[str]()
     needs_own = False
     validated = True
 

@@ -1,9 +1,10 @@
-"""How strong a penalty is: one number for all runs, or a tensor (R,) where runs differ."""
+"""Settings of penalties. A strength is one number for all runs, or a tensor (R,) where runs differ."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from numbers import Real
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -43,3 +44,11 @@ def check_strength(name: str, strength: Strength) -> None:
     values = torch.as_tensor(strength, dtype=torch.float32)  # as the runs will use it: 1e39 is infinite there
     if not bool(torch.isfinite(values).all()) or bool((values < 0).any()):
         raise ConfigError(f"{name} must be a finite number, 0 or larger, not {shown(strength)}.")
+
+
+def check_word(name: str, value: str, words: Any) -> None:
+    """Refuse a value that is not among the words of a Literal."""
+    known = get_args(words)
+    if value not in known:
+        listed = " or ".join(known) if len(known) == 2 else ", ".join(known)
+        raise ConfigError(f"{name} must be {listed}, not '{value}'.")

@@ -10,21 +10,20 @@ weights, are drawn from N(0, 1) at the start of every task and trained by the sa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay, group_squares
-from kenyon.errors import ConfigError
 from kenyon.methods.penalties.predictions import Confidence, Divergence, PredictionPenalty, Predictions
-from kenyon.methods.penalties.strength import Strength, check_strength, per_run, strength_of
+from kenyon.methods.penalties.strength import Strength, check_strength, check_word, per_run, strength_of
 from kenyon.utils.determinism import is_steady
 
 if TYPE_CHECKING:
     from kenyon.models import Net
 
-DecayingHeads = Literal["open", "current", "none"]
+DecayingHeads = Literal["all", "open", "current", "none"]
 
 __all__ = [
     "ActiveForgetting1",
@@ -59,7 +58,6 @@ class Weights:
     expanded_importance: Tensor | None = None  # (R, Pp)
 
 
-@runtime_checkable
 class ParameterPenalty(Protocol):
     """What a penalty on weights has: any class with these may be one. With `validated = False` beside them, its value
     does not count in the validation loss.
@@ -107,11 +105,11 @@ class ActiveForgetting1:
     weight 1. With `of_learners` one a weighs the learners as a whole, as the paper's equation has it. Otherwise all
     have weight 1. Task gates are left out, as published.
 
-    Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
-    how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
-    1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
-    as they are: in the published runs of a single learner their importance holds them, in those of CAF nothing does,
-    and their softmax flattens. The paper's equation decays no heads ("none").
+    Of the heads, those in use decay ("current"). With "open" those of later tasks do too, as published, where their
+    number is known: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at 1e-6 a
+    new task finds a head of nearly zero, and with "current" the one that was drawn. With "all" finished heads decay
+    as well, as in the authors' code of CAF, where nothing holds them and their softmax flattens. The paper's equation
+    decays no heads ("none").
     """
 
     strength: Strength
@@ -121,8 +119,7 @@ class ActiveForgetting1:
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)
-        if self.heads not in get_args(DecayingHeads):
-            raise ConfigError(f"af1_heads must be {', '.join(get_args(DecayingHeads))}, not '{self.heads}'.")
+        check_word("af1_heads", self.heads, DecayingHeads)
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         tensors = 1 if self.of_learners else len(net.backbone_names)
@@ -154,8 +151,11 @@ class ActiveForgetting1:
 
     def _decays(self, w: Weights) -> Tensor:
         """(T,) 1 for heads that decay, 0 for others."""
-        places = torch.arange(len(w.net.class_counts), device=w.theta.device)
-        decays = (places > w.heads.max() if self.heads == "open" else places < 0).to(w.theta.dtype)
+        decays = w.theta.new_zeros(len(w.net.class_counts))
+        if self.heads == "all":
+            return decays + 1
+        if self.heads == "open":
+            decays += torch.arange(len(decays), device=w.theta.device) > w.heads.max()
         return decays if self.heads == "none" else decays.index_fill_(0, w.heads, 1.0)
 
 

@@ -22,7 +22,8 @@ from typing import Any
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Kept
 from kenyon.experiments.runner import REFERENCE
-from kenyon.report.markdown import ORDER, published_sentence
+from kenyon.methods.registry import hue_of, place
+from kenyon.report.markdown import published_sentence
 from kenyon.report.page.entries import Group, Section, sections_of
 from kenyon.report.page.games import Suite, suite_part
 from kenyon.report.page.html import Figures, Ids, Markup, breakable, joined, tag
@@ -47,31 +48,20 @@ PALETTE = {
 }
 PAPER = ("#fffdf9", "#15171b")
 MARKS = ("circle", "square", "triangle", "diamond", "plus", "cross")
-USUAL = {
-    "finetune": "grey",
-    "ewc": "blue",
-    "mas": "green",
-    "si": "purple",
-    "ewc-af1": "sky",
-    "mcl-ewc": "gold",
-    "mcl-mas": "brown",
-    "caf-ewc": "red",
-    "caf-mas": "pink",
-}
 
 
-def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[str]]:
+def styles(methods: Mapping[str, str]) -> dict[str, list[str]]:
     """Label -> [colour, mark], for labels with their methods: a colour a method, and a mark a label within it.
 
-    Methods take their usual colours first; the others get what is left, in the given order. Where all is of one
-    method, colours tell its points apart.
+    Methods with a color of their own take it first; the others get what is left, in the order of their families.
+    Where all is of one method, colors tell its points apart.
     """
     if len(set(methods.values())) == 1:
-        usual, n = USUAL.get(next(iter(methods.values()))), len(PALETTE)
+        usual, n = hue_of(next(iter(methods.values()))), len(PALETTE)
         colours = sorted(PALETTE, key=lambda colour: colour != usual)  # its own first
         return {label: [colours[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
-    names = sorted(set(methods.values()), key=lambda m: (order.index(m) if m in order else len(order), m))
-    taken: dict[str, str] = {m: USUAL[m] for m in names if m in USUAL}
+    names = sorted(set(methods.values()), key=place)
+    taken = {m: hue for m in names if (hue := hue_of(m)) is not None}
     uses = dict.fromkeys(PALETTE, 0)
     for colour in taken.values():
         uses[colour] += 1
@@ -143,7 +133,7 @@ def _page(
     notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
     labels = {e.label: e.result.method for g in groups for e in g.shown}
     labels |= {e.label: e.result.method for s in suites for e in s.entries}
-    values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
+    values = {"styles": styles(labels), "views": figures.views, "names": list(figures.names)}
     style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
     early = _asset("theme.js")
     script = f'"use strict";(() => {{\n{script}}})();\n'

@@ -22,8 +22,8 @@ from pathlib import Path
 from kenyon.experiments.compare import File, labels, reported
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE
+from kenyon.methods.registry import place
 from kenyon.metrics import Summary
-from kenyon.report.markdown import ORDER
 from kenyon.report.tables import REFERENCES, point_text
 from kenyon.utils.views import View
 
@@ -110,13 +110,11 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
     return [Group(name, sorted(some, key=_place)) for name, some in sorted(found.items())]
 
 
-def _place(entry: Entry) -> tuple[int, str, bool, str]:
+def _place(entry: Entry) -> tuple[tuple[int, int, str], bool, str]:
     """Simple methods first; below a method its points, in the order of their values."""
-    method = entry.result.method
     point = entry.result.point.items()
     values = [f"{n} {v:030.10f}" if isinstance(v, (int, float)) else f"{n} {v}" for n, v in point]
-    rank = ORDER.index(method) if method in ORDER else len(ORDER)
-    return rank, method, bool(entry.result.point), " ".join(values) + entry.label
+    return place(entry.result.method), bool(entry.result.point), " ".join(values) + entry.label
 
 
 def values_of(entry: Entry) -> str:

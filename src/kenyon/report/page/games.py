@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kenyon.report.markdown import place
+from kenyon.methods.registry import place
 from kenyon.report.page.entries import Section
 from kenyon.report.page.html import MISSING, Figures, Markup, breakable, joined, scrolled, shown, table, tag
 from kenyon.report.page.origin import Origin, origin_part
