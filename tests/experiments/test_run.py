@@ -14,7 +14,6 @@ import pytest
 from safetensors.torch import load_file
 
 import kenyon
-from kenyon.benchmarks.hyperparameters import HYPERPARAMETERS
 from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 from kenyon.experiments.results import Result
@@ -117,9 +116,9 @@ def test_widths_keep_the_parameters_of_the_single_learner() -> None:
     assert configure("r-cifar-100", "discrete").architecture.width == min(off, key=lambda w: off[w]) == 2
 
 
-@pytest.mark.parametrize("name", HYPERPARAMETERS)
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_value_belongs_to_a_setting_of_a_method(name: str) -> None:
-    for method, values in HYPERPARAMETERS[name].items():
+    for method, values in BENCHMARKS[name].hyperparameters.items():
         assert set(find_method(method).required) <= set(values) <= set(find_method(method).hyperparameters)
         find_method(method)(values)
 

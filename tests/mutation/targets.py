@@ -94,7 +94,7 @@ TARGETS: dict[str, Target] = {
     ),
     "methods": Target(
         _in("methods/", "method", "registry", "regularization", "collaborative", "progress_compress", "baselines")
-        + _in("benchmarks/", "hyperparameters"),
+        + _in("benchmarks/", "registry", "strengths"),
         (
             "tests/methods/test_methods.py",
             "tests/experiments/test_searched.py",

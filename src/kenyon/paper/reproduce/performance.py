@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sized
 from math import isfinite
 
-from kenyon.benchmarks.registry import find_benchmark
-from kenyon.experiments.published import LEARNERS
+from kenyon.benchmarks.registry import BENCHMARKS, find_benchmark
 from kenyon.paper.reproduce.figure import (
     CIFAR,
     Claim,
@@ -22,6 +21,7 @@ from kenyon.paper.reproduce.runs import Found, Place, Scale, Variant, Wanted
 from kenyon.utils.views import Series, lines
 
 COMPARED = ("ewc", "mas", "si", "agscl", "pnc", "er", "cpr-ewc", "cpr-mas", "caf-ewc", "caf-mas")
+LEARNERS = {b.name: b.published_learners for b in BENCHMARKS.values() if b.published_learners}
 WIDTHS = (0.5, 1.0, 2.0)  # times the published one
 
 
