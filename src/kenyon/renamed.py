@@ -20,8 +20,10 @@ RENAMED = {  # below kenyon; a package stands for its modules, unless they have 
     "forces": "methods.penalties",
     "hooks": "methods.mechanism",
     "importance": "methods.importance",
+    "mechanisms": "methods",
     "nets": "models",
     "penalties": "methods.penalties",
+    "predictions": "methods.penalties",
     "reproduce": "paper.reproduce",
     "rl.policy": "rl.play",
     "strengths": "methods.penalties",
@@ -40,6 +42,7 @@ RENAMED = {  # below kenyon; a package stands for its modules, unless they have 
     "tools.lightning": "integrations.lightning",
     "tracked": "methods.path_importance",
     "train": "training",
+    "views": "utils.views",
 }
 
 
@@ -53,10 +56,13 @@ class _Finder:
         old = name.removeprefix("kenyon.")
         package, _, rest = old.partition(".")
         if old in RENAMED:
-            return ModuleSpec(name, _Loader(f"kenyon.{RENAMED[old]}"))  # type: ignore[arg-type]
-        if package in RENAMED:
-            return ModuleSpec(name, _Loader(f"kenyon.{RENAMED[package]}.{rest}"))  # type: ignore[arg-type]
-        return None
+            new = RENAMED[old]
+        elif package in RENAMED:
+            new = f"{RENAMED[package]}.{rest}"
+        else:
+            return None
+        origin = __file__.replace("renamed.py", new.replace(".", "/") + ".py")
+        return ModuleSpec(name, _Loader(f"kenyon.{new}"), origin=origin)  # type: ignore[arg-type]
 
 
 class _Loader:  # importlib.abc.Loader, which takes long to import

@@ -113,7 +113,7 @@ def test_bounded_protection_shakes_nothing_apart() -> None:
 
     def watch(now: Trainer) -> bool:
         if now.position.phase == 1 and now.position.epoch:
-            forces = now.objective.forces(now.gradient)
+            forces = now.penalties.forces(now.gradient)
             hardest.extend(0.01 * stiffness(forces, run) for run in range(2))
         return False
 
@@ -133,7 +133,7 @@ def test_why_goes_by_the_rate_of_now_and_by_every_learner_of_a_run() -> None:
     streams = [hand_stream([47, 20], seed=seed) for seed in range(2)]
     trainer = make_trainer(method("icl-ewc", lambda_sp=1.0), streams, SGD)
     trainer.position.phase = 1
-    trainer._enter_phase()
+    trainer.enter_phase()
     trainer.rate.fill_(0.001)
     trainer.importance.zero_()
     trainer.importance[-1, 3] = 7000.0  # the last learner of the second run

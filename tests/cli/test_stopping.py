@@ -39,7 +39,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> During:
     """Do something in the first epoch of the second task, in the middle of it."""
     monkeypatch.setattr(keeping, "COPY_EVERY", 0.0)
     monkeypatch.setattr(keeping, "COPY_REST", 0.0)
-    step = Trainer._step
+    step = Trainer.step
 
     def patch(do: Callable[[], None]) -> None:
         done: list[bool] = []
@@ -50,7 +50,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> During:
                 done.append(True)
                 do()
 
-        monkeypatch.setattr(Trainer, "_step", middle)
+        monkeypatch.setattr(Trainer, "step", middle)
 
     return patch
 
@@ -143,14 +143,14 @@ def test_when_a_method_has_just_ended_the_next_does_not_begin(
     kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGTERM in the last moment of the first of two methods, whose result is kept."""
-    finish = Trainer._finish_phase
+    finish = Trainer.finish_phase
 
     def last(trainer: Trainer) -> None:
         finish(trainer)
         if trainer.position.phase == 1:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(Trainer, "_finish_phase", last)
+    monkeypatch.setattr(Trainer, "finish_phase", last)
     said = kenyon(*WORDS, "--out", tmp_path, "-m", "ewc,mas")
     assert said.code == 143 and "Stopped, and saved" in said.err
     assert (tmp_path / "digits/ewc/result.json").exists() and not list((tmp_path / "digits/mas").iterdir())

@@ -238,9 +238,9 @@ def full_device(monkeypatch: pytest.MonkeyPatch, room: int, moment: tuple[int, i
             assert all(trainer() is None for trainer in failed), "a failed trainer is still in memory"
             self._note_failure(None)
 
-        def _validate(self) -> None:
+        def validate(self) -> None:
             self._note_failure((self.position.phase, self.position.epoch))
-            super()._validate()
+            super().validate()
 
         def _note_failure(self, now: tuple[int, int] | None) -> None:
             if len(self.fleet) > room and now == moment:
@@ -340,10 +340,10 @@ def test_what_others_hold_is_what_is_neither_free_nor_ours(
 
 
 def test_other_errors_are_not_taken_for_a_full_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(trainer: Trainer, watch: Any) -> None:
+    def broken(trainer: Trainer) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr(Trainer, "run", broken)
+    monkeypatch.setattr(Trainer, "epochs", broken)
     with pytest.raises(RuntimeError, match="something else"):
         digits(tmp_path, **GRID)
 

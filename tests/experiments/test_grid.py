@@ -66,7 +66,7 @@ def test_equal_seeds_are_equal_at_every_point() -> None:
     assert trainer.fleet.seeds == (4, 9, 4, 9)
     assert torch.equal(trainer.theta[:2], trainer.theta[2:]) and not torch.equal(trainer.theta[0], trainer.theta[1])
     assert trainer.fleet.streams[0] is trainer.fleet.streams[2]
-    trainer._enter_phase()
+    trainer.enter_phase()
     engine = trainer.engine
     engine.train_epoch(lambda: None, trainer.theta)
     for drawn in (engine.loader.index, engine.draws.keys):

@@ -17,7 +17,6 @@ from kenyon.integrations import loggers as choice
 from kenyon.integrations.loggers import LoggedRun, Moment
 from kenyon.metrics import average_curve
 from kenyon.training import Interrupted, Trainer
-from kenyon.training.trainer import Watcher
 from tests.experiments.small import SMALL, stop_after, strengths_of
 
 Rows = dict[str, dict[Moment, dict[str, float]]]  # of every run, by its path
@@ -83,14 +82,14 @@ def test_the_mean_training_loss(kept: type[Kept], tmp_path: Path, monkeypatch: p
     from kenyon.training import Trainer
 
     seen: list[list[float]] = []
-    step = Trainer._step
+    step = Trainer.step
 
     def watched(self: Trainer) -> None:
         step(self)
         seen.append(self.engine.loss.tolist())
 
-    watched.__name__ = "_step"
-    monkeypatch.setattr(Trainer, "_step", watched)
+    watched.__name__ = "step"
+    monkeypatch.setattr(Trainer, "step", watched)
     train(tmp_path, "kept")
     for number, described in enumerate(kept.runs):
         told = [v["loss/training"] for m, v in kept.everything[str(described.path)].items() if not m.tested]
@@ -233,14 +232,14 @@ def test_begun_anew_with_weights_and_biases(tmp_path: Path, monkeypatch: pytest.
 def test_after_a_run_without_room_the_others_have_their_logs(
     kept: type[Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train_whole = Trainer.run
+    train_whole = Trainer.epochs
 
-    def full(self: Trainer, watch: Watcher | None = None) -> Any:
+    def full(self: Trainer) -> Any:
         if self.method.importance is not None:
             raise MemoryError("no room")
-        return train_whole(self, watch)
+        return train_whole(self)
 
-    monkeypatch.setattr(Trainer, "run", full)
+    monkeypatch.setattr(Trainer, "epochs", full)
     overrides = SMALL | strengths_of(["ewc"]) | {"epochs": 2, "batch": 64}
     asked = {"tasks": 2, "device": "cpu", "out": tmp_path, "fwt": False, "log": "kept", "overrides": overrides}
     with pytest.raises(DeviceMemoryError, match="does not fit"):

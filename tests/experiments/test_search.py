@@ -303,10 +303,10 @@ def test_optuna_proposes_batches_that_train_together(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_no_run_to_be_made_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of a search is cut from other data: `kenyon run` could not make it."""
 
-    def full(self: Trainer, watch: object = None) -> None:
+    def full(self: Trainer) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(Trainer, "run", full)
+    monkeypatch.setattr(Trainer, "epochs", full)
     with pytest.raises(DeviceMemoryError, match="The same command goes on") as told:
         kenyon.search("digits", "ewc", lambda_sp=[1e4, 1e5], epochs=1, out=tmp_path, device="cpu")
     assert "kenyon run" not in str(told.value)

@@ -3,9 +3,9 @@
     python -m tests.golden.api --record     # write api.json
     python -m tests.golden.api --check      # what a user of then would miss; exit status 1 if anything
 
-Recorded are: importable names with their signatures, every import in the documentation and the examples, commands with
-options and defaults, methods, benchmarks, settings with their values, and the keys of JSON output. More is always
-welcome. What goes on purpose stands in `deprecated.json`, with the reason.
+Recorded are: importable names with their signatures, every import in the documentation and the examples, commands
+with options and defaults, methods, benchmarks, settings with their values, and the keys of JSON output. More is
+always welcome. What goes on purpose stands in `deprecated.json`, with the reason.
 
 Only `command_tree` and `PARTS` know where things are inside.
 """
@@ -38,7 +38,8 @@ RESULTS = HERE / "v0_1" / "results"
 # Modules whose public names are part of the interface: what `import kenyon` gives, and what the pages speak of.
 PARTS = (
     "analysis", "errors", "experiments", "forces", "importance", "methods", "metrics", "nets", "penalties",
-    "predictions", "reproduce", "rl", "rl.policy", "strengths", "streams", "sweep", "theory", "tools", "tracked", "train",
+    "predictions", "reproduce", "rl", "rl.policy", "strengths", "streams", "sweep", "theory", "tools", "tracked",
+    "train",
 )  # fmt: skip
 ITSELF = "(...)"  # of a class: its constructor
 
@@ -209,32 +210,44 @@ def command_tree() -> Any:
     return get_command(app)
 
 
-def commands(tree: Any, prefix: str = "") -> Api:
-    """Command -> its arguments in their order, and its options with type, default and whether they repeat."""
-    found: Api = {}
-    for name, one in sorted(getattr(tree, "commands", {}).items()):
-        path = f"{prefix}{name}"
-        found |= commands(one, f"{path} ")
-        if getattr(one, "commands", None):
-            continue
-        options = {
-            spelling: {
-                "flag": bool(getattr(p, "is_flag", False)),
-                "many": bool(p.multiple),
-                "default": default_text(p.default),
-                "off": spelling in p.secondary_opts,
-            }
-            for p in one.params
-            if p.param_type_name == "option"
-            for spelling in (*p.opts, *p.secondary_opts)
-        }
-        arguments = [[p.name, bool(p.required)] for p in one.params if p.param_type_name == "argument"]
-        found[path] = {"arguments": arguments, "options": dict(sorted(options.items()))}
+def commands(tree: Any) -> Api:
+    """Command -> its arguments in their order, and its options. The program itself is the command without a name."""
+    found = {"": described_command(tree)}
+    for path, one in below(tree):
+        found[path] = described_command(one)
     return found
 
 
+def below(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, one in sorted(tree.commands.items()):
+        if getattr(one, "commands", None):
+            yield from below(one, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", one
+
+
+def described_command(one: Any) -> Api:
+    """Of options: whether they are flags, take several values, or turn something off, and their default."""
+    options = {
+        spelling: {
+            "flag": bool(getattr(p, "is_flag", False)),
+            "many": bool(p.multiple),
+            "default": default_text(p.default),
+            "off": spelling in p.secondary_opts,
+        }
+        for p in one.params
+        if p.param_type_name == "option" and "completion" not in p.name
+        for spelling in (*p.opts, *p.secondary_opts)
+    }
+    arguments = [[p.name, bool(p.required)] for p in one.params if p.param_type_name == "argument"]
+    return {"arguments": arguments, "options": dict(sorted(options.items()))}
+
+
 def default_text(value: Any) -> Any:
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    """Versions of Click say differently that there is none."""
+    if value is None or value is False or "UNSET" in str(value):
+        return None
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 # ------------------------------------------------------------------------------------------- names, values and output
@@ -338,6 +351,7 @@ def registered() -> Api:
     """Other names that a user may type."""
     from kenyon.analysis import ANALYSES
     from kenyon.reproduce import REPRODUCTIONS, SCALES
+
     from kenyon.rl import SUITES
 
     return {

@@ -231,6 +231,11 @@ def main() -> int:
                 print(f"{seconds:6.2f} s  {name}", flush=True)
         write(asked.record, asked.device, found)
         return 0
+    file = asked.golden or FILES[asked.device]
+    if not file.exists():
+        parser.error(
+            f"There is no {file.name} yet: make one with --record on the commit that is to be compared with."
+        )
     usual = TOLERANCES[asked.device]
     tolerance = Tolerance(
         usual.relative if asked.relative is None else asked.relative,
@@ -238,7 +243,7 @@ def main() -> int:
     )
     return check(
         names,
-        read(asked.golden or FILES[asked.device]),
+        read(file),
         asked.device,
         bits=True if asked.bits else False if asked.values else None,
         tolerance=tolerance,

@@ -149,8 +149,9 @@ def start(out: Path, unfinished: Unfinished) -> None:
         )  # fmt: skip
         execute_games(planned, progress=progress)
     else:
-        from kenyon.sweep import carry_out, open_space, plan_sweep
         from kenyon.sweep.here import Here
+
+        from kenyon.sweep import carry_out, open_space, plan_sweep
 
         (out / "many.toml").write_text(SWEEP)
         sweep = plan_sweep(out / "many.toml", open_space(str(out)), tasks=2, fwt=False)
@@ -166,9 +167,8 @@ def start(out: Path, unfinished: Unfinished) -> None:
 
 def move(path: Path) -> None:
     """Every weight up by 0.01, in a state that is whole."""
-    from safetensors import safe_open
-
     from kenyon.train.state import Position, read_head, save_state
+    from safetensors import safe_open
 
     head = read_head(path)
     with safe_open(path, framework="pt") as file:

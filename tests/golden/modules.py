@@ -21,6 +21,20 @@ def convolutions(width: int = 4, learners: int = 1) -> nn.Module:
     )  # fmt: skip
 
 
+def signals(width: int = 4, learners: int = 1) -> nn.Module:
+    """One-dimensional convolutions."""
+    first = nn.Conv1d(3, width, 5, padding=2)
+    return nn.Sequential(first, nn.ReLU(), nn.AvgPool1d(4), nn.Flatten(), nn.Linear(6 * width, 8))
+
+
+def frozen(width: int = 4, learners: int = 1) -> nn.Module:
+    """A pretrained layer that stays, and layers that learn."""
+    module = convolutions(width, learners)
+    for name, parameter in module.named_parameters():
+        parameter.requires_grad_(not name.startswith("0."))
+    return module
+
+
 class Residual(nn.Module):
     """Convolutions with batch normalization beside a shortcut."""
 
@@ -78,6 +92,7 @@ Data = Callable[[int], tuple[Any, Any]]
 MODULES: dict[str, tuple[Callable[[], nn.Module] | None, Data]] = {
     "mlp": (None, lambda task: clouds(task, 6, size=96)),
     "cnn": (convolutions, lambda task: clouds(task, 3, 8, 8, size=96)),
+    "frozen": (frozen, lambda task: clouds(task, 3, 8, 8, size=96)),
     "resnet": (residual, lambda task: clouds(task, 3, 8, 8, size=96)),
     "transformer": (partial(transformer, 8), lambda task: clouds(task, 4, 8, size=96)),
     "lstm": (recurrent, tokens),

@@ -83,14 +83,14 @@ UNFINISHED: dict[str, Unfinished] = {
 
 def run_own(benchmark: str, method: str, out: Path, **settings: Any) -> None:
     """`kenyon run` with the user's file in the place of what it has; as if for the first time in this process."""
+    from kenyon.data import SOURCES
     from kenyon.experiments import BENCHMARKS
     from kenyon.methods import METHODS
-    from kenyon.streams import SOURCES
 
     for registry in (BENCHMARKS, METHODS, SOURCES):
         for name in ("little-digits", "ewc-af1-cpr"):
-            registry.pop(name, None)  # type: ignore[attr-defined]
-    words = ["run", OWN if benchmark == "little-digits" else benchmark]
+            registry.pop(name, None)
+    words: list[object] = ["run", OWN if benchmark == "little-digits" else benchmark]
     words += ["--method", OWN if method == "ewc-af1-cpr" else method, "--seeds", 1, "--tasks", 2, "--no-fwt"]
     pairs = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     command(*words, *pairs, "--out", out, "--device", "cpu")

@@ -109,7 +109,8 @@ def noise(*shape: int, seed: int = 0) -> npt.NDArray[np.float32]:
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         x ^= x >> np.uint64(31)
-    return ((x >> np.uint64(40)).astype(np.float32) / 2**23 - 1).reshape(shape)
+    numbers = (x >> np.uint64(40)).astype(np.float32) / np.float32(2**23) - np.float32(1)
+    return numbers.astype(np.float32).reshape(shape)
 
 
 def clouds(

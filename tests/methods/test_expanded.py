@@ -55,15 +55,15 @@ def test_its_large_importance_has_no_penalties() -> None:
 
 def moments(trainer: Trainer, name: str) -> list[tuple[float, float]]:
     """The largest of what its optimiser keeps, before and after every beginning of a task."""
-    [hook] = trainer.hooks
-    seen, begin = [], hook.begin_task
+    [hook] = trainer.mechanisms
+    seen, begin = [], hook.start_task
 
     def begun() -> None:
         before = float(trainer.tensors()[f"expanded_{name}"].abs().max())
         begin()
         seen.append((before, float(trainer.tensors()[f"expanded_{name}"].abs().max())))
 
-    hook.begin_task = begun  # type: ignore[method-assign]
+    hook.start_task = begun  # type: ignore[method-assign]
     trainer.run()
     return seen
 
@@ -90,7 +90,7 @@ def test_whether_its_pull_counts_in_the_validation_loss(validated: bool) -> None
 
     def watch(now: Trainer) -> bool:
         if (now.position.phase, now.position.epoch) == (1, 1):
-            value = now.method.parameter_penalties[1].value(now.objective._weights())
+            value = now.method.parameter_penalties[1].value(now.penalties._weights())
             seen.append((float(now.validation_loss), float(value)))
         return False
 
@@ -101,7 +101,7 @@ def test_whether_its_pull_counts_in_the_validation_loss(validated: bool) -> None
 
 def test_statistics_go_on_to_the_next_task() -> None:
     trainer = fleet_of("ewc-af2", [hand_stream([50, 30])])
-    [hook] = trainer.hooks
+    [hook] = trainer.mechanisms
     seen, finish = [], hook.finish_task
 
     def finished() -> None:

@@ -42,7 +42,7 @@ def measured(
     """Importance of the first weights for the first task, by the trainer."""
     method = Method(importance, (StabilityProtection(1.0),))
     trainer = make_trainer(method, streams, Training(epochs=1, batch=16), backbone=backbone, learners=K)
-    trainer._enter_phase()
+    trainer.enter_phase()
     trainer.measure(importance, trainer.theta, Purpose.IMPORTANCE)
     return trainer, trainer.estimate.double()
 
@@ -104,7 +104,7 @@ def test_the_fisher_information_of_large_images_has_the_penalties_too(strengths:
         fisher_large(), (StabilityProtection(1.0), ActiveForgetting1(af), Confidence(cpr)), from_first=True
     )
     trainer = make_trainer(method, STREAMS, Training(epochs=1, batch=16), backbone=plain_mlp(WIDTH), learners=1)
-    trainer._enter_phase()
+    trainer.enter_phase()
     trainer.measure(fisher_large(), trainer.theta, Purpose.IMPORTANCE)
     for run, stream in enumerate(STREAMS):
         split, row = stream.tasks[0].train, trainer.theta[run].double()
@@ -189,7 +189,7 @@ def test_synaptic_intelligence_along_a_training(batch: int) -> None:
     importance, anchor = torch.zeros(2, hand.protected, dtype=torch.float64)
     anchor = start[: hand.protected].clone()
     path = torch.zeros(hand.protected, dtype=torch.float64)
-    step = trainer._step
+    step = trainer.step
 
     def watched() -> None:
         nonlocal path
@@ -208,9 +208,9 @@ def test_synaptic_intelligence_along_a_training(batch: int) -> None:
         step()
         path -= g * (trainer.theta[0].double() - before)[: hand.protected]
 
-    watched.__name__ = "_step"
-    trainer._step = watched  # type: ignore[method-assign]
-    finish = trainer._finish_phase
+    watched.__name__ = "step"
+    trainer.step = watched  # type: ignore[method-assign]
+    finish = trainer.finish_phase
 
     def finished() -> None:
         nonlocal importance, anchor, path
@@ -223,7 +223,7 @@ def test_synaptic_intelligence_along_a_training(batch: int) -> None:
         )
         assert torch.equal(trainer.anchor[0].double(), anchor)
 
-    trainer._finish_phase = finished  # type: ignore[method-assign]
+    trainer.finish_phase = finished  # type: ignore[method-assign]
     trainer.run()
     assert importance.count_nonzero() > len(importance) / 4
 

@@ -51,7 +51,7 @@ def sparse(training: Training, seeds: tuple[int, ...] = (0,), tasks: int = 3, **
 
 
 def hooks(trainer: Trainer) -> _Sparsity:
-    (mine,) = trainer.hooks
+    (mine,) = trainer.mechanisms
     assert isinstance(mine, _Sparsity)
     return mine
 
@@ -148,7 +148,7 @@ def test_an_epoch_ends_with_the_step_of_its_rate(training: Training) -> None:
 @pytest.mark.parametrize("backbone", [None, convolutional()])
 def test_held_weights_are_zero_after_every_step(training: Training, backbone: nn.Module | None) -> None:
     trainer = sparse(training, seeds=(0, 1), backbone=backbone)
-    mine, plain = hooks(trainer), hooks(trainer).after_update
+    mine, plain = hooks(trainer), trainer.step
     held = []
 
     def checked() -> None:
@@ -156,7 +156,7 @@ def test_held_weights_are_zero_after_every_step(training: Training, backbone: nn
         held.append(int((~mine.free).sum()))
         assert not trainer.theta[~mine.free].any()
 
-    mine.after_update = checked  # type: ignore[method-assign]
+    trainer.step = checked  # type: ignore[method-assign]
     trainer.run()
     assert held[0] == 0 and held[-1] > 0
     assert not trainer.theta[~mine.free].any()
@@ -318,7 +318,7 @@ def test_activations_are_measured_on_images_as_training_shows_them() -> None:
         for streams in (shown, shown[1:], plain)
     )
     for trainer in (whole, alone, still):
-        trainer._enter_phase()
+        trainer.enter_phase()
     found = [trainer.activations(hooks(trainer).nodes) for trainer in (whole, alone, still)]
     assert torch.equal(found[0][1], found[1][0]) and not torch.equal(found[0][1], found[2][1])
     for trainer in (whole, alone):

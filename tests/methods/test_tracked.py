@@ -36,12 +36,12 @@ def tracked(how: TrackedImportance, gradients: list[list[float]], changes: list[
     theta = torch.zeros(1, len(gradients[0]), dtype=torch.float64)
     work = Walked(theta, torch.zeros_like(theta), torch.ones(1, dtype=torch.float64))
     tracking = how.track(work)  # type: ignore[arg-type]
-    tracking.begin_task()
+    tracking.start_task()
     for g, d in zip(gradients, changes, strict=True):
-        tracking.before_update()
+        tracking.before_step()
         work.gradient.copy_(torch.tensor([g]))
         work.theta.add_(torch.tensor([d]))
-        tracking.after_update()
+        tracking.after_step()
     return tracking.estimate()[0]
 
 
@@ -66,10 +66,10 @@ def test_both_parts_go_on_and_the_score_is_halved_between_tasks() -> None:
     tracking = rwalk().track(work)  # type: ignore[arg-type]
     fisher, score = 0.0, 0.0
     for _ in range(3):
-        tracking.begin_task()
-        tracking.before_update()
+        tracking.start_task()
+        tracking.before_step()
         theta.sub_(0.1)
-        tracking.after_update()
+        tracking.after_step()
         fisher = 0.9 * 4 + 0.1 * fisher
         score = score / 2 + 0.2 / (fisher * 0.005 + 0.01)
         assert float(tracking.estimate()) == pytest.approx(fisher + score / 2)
@@ -79,9 +79,9 @@ def test_a_run_without_a_batch_stays_as_it_is() -> None:
     theta = torch.zeros(2, 3)
     work = Walked(theta, torch.ones(2, 3), torch.tensor([1.0, 0.0]))
     tracking = rwalk().track(work)  # type: ignore[arg-type]
-    tracking.before_update()
+    tracking.before_step()
     theta[0] -= 0.1
-    tracking.after_update()
+    tracking.after_step()
     assert tracking.estimate()[0].all() and not tracking.estimate()[1].any()
 
 

@@ -20,7 +20,7 @@ def copied_every_epoch(patch: pytest.MonkeyPatch) -> None:
 
 def ending(patch: pytest.MonkeyPatch, error: BaseException) -> None:
     """The first step of the second task's second epoch ends with an error, its weights changed already."""
-    steps, step = [0], Trainer._step
+    steps, step = [0], Trainer.step
 
     def ends(trainer: Trainer) -> None:
         steps[0] += (trainer.position.phase, trainer.position.epoch) == (1, 1)
@@ -28,7 +28,7 @@ def ending(patch: pytest.MonkeyPatch, error: BaseException) -> None:
         if steps[0] == 1:
             raise error
 
-    patch.setattr(Trainer, "_step", ends)
+    patch.setattr(Trainer, "step", ends)
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError, RuntimeError])

@@ -179,7 +179,7 @@ def test_training_alongside_the_engine(name: str) -> None:
         for parameter, value in mine.items():
             torch.testing.assert_close(value, in_row(trainer, rows, parameter), **CLOSE, msg=parameter)
 
-    begin, step, finish = trainer._begin_task, trainer._step, trainer._finish_phase
+    begin, step, finish = trainer._start_task, trainer.step, trainer.finish_phase
 
     def begin_task() -> None:
         begin()
@@ -191,7 +191,7 @@ def test_training_alongside_the_engine(name: str) -> None:
     def both_step() -> None:
         nonlocal steps
         x, y = batch_of(trainer, STREAM)
-        penalties = sum(trainer.objective.values(), torch.zeros(1))
+        penalties = sum(trainer.penalties.values(), torch.zeros(1))
         mine = own.step(x, y)
         step()
         torch.testing.assert_close(mine, (trainer.engine.loss + penalties)[0], **CLOSE)
@@ -210,9 +210,9 @@ def test_training_alongside_the_engine(name: str) -> None:
         same(trainer.importance, own.protection.importance)
         same(trainer.anchor, own.protection.anchor)
 
-    trainer._begin_task = begin_task  # type: ignore[method-assign]
-    trainer._step = both_step  # type: ignore[method-assign]
-    trainer._finish_phase = both_finish  # type: ignore[method-assign]
+    trainer._start_task = begin_task  # type: ignore[method-assign]
+    trainer.step = both_step  # type: ignore[method-assign]
+    trainer.finish_phase = both_finish  # type: ignore[method-assign]
     if own.af2 is not None:
         alongside_expanded(trainer, own, same)
     trainer.run()
@@ -221,7 +221,7 @@ def test_training_alongside_the_engine(name: str) -> None:
 
 def alongside_expanded(trainer: Trainer, own: Own, same: Callable[[Tensor, dict[str, Tensor]], None]) -> None:
     assert own.af2 is not None
-    forgetting, hook = own.af2, trainer.hooks[0]
+    forgetting, hook = own.af2, trainer.mechanisms[0]
     step, before = hook._expanded_step, hook.before_epoch  # type: ignore[attr-defined]
 
     def both_step() -> None:

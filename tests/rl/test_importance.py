@@ -160,7 +160,7 @@ def test_a_step_of_the_second_game_is_that_of_the_equations(name: str) -> None:
     a.anchor.add_(0.1 * torch.randn(a.anchor.shape, generator=g))
     a.position.phase = 1
     a.enter_game()
-    a._begin_game()
+    a._start_game()
     a._collect(a.rollout, a._keys(Purpose.ACTION, 0))
     a.rate.fill_(2e-3)
     a.theta.add_(0.05 * torch.randn(a.theta.shape, generator=g))  # away from the policy that played: ratios differ

@@ -122,7 +122,7 @@ def test_copies_in_turns_are_played_as_all_at_once(monkeypatch: pytest.MonkeyPat
         a = agents("ewc", games, [3], suite=suite, backbone=net)
         a.enter_game()
         assert a.venue.crowd is not None and len(a.venue.crowd.places) == 1 + turns
-        a._begin_game()
+        a._start_game()
         a._collect(a.rollout, a._keys(Purpose.ACTION, 0))
         rollouts.append(a.rollout)
         a.run()

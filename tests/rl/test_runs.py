@@ -248,7 +248,7 @@ def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
 def test_what_a_device_has_no_room_for_is_split_and_told(
     toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Agents._begin_game
+    begin = Agents._start_game
 
     def full(most: int) -> None:
         def begins(self: Agents) -> None:
@@ -256,7 +256,7 @@ def test_what_a_device_has_no_room_for_is_split_and_told(
                 raise torch.OutOfMemoryError
             begin(self)
 
-        monkeypatch.setattr(Agents, "_begin_game", begins)
+        monkeypatch.setattr(Agents, "_start_game", begins)
 
     words = ("run", "toys", "--games", "catch", "--method", "ewc", "--seeds", 3, "--set", "rate=0.01,")
     full(2)
@@ -266,7 +266,7 @@ def test_what_a_device_has_no_room_for_is_split_and_told(
     said = kenyon(*words, "--out", tmp_path / "b")
     assert said.code == 1 and "(4 copies of a game, 8 steps, 4 minibatches, width 12) does not fit" in said.err
     (command,) = [line for line in said.err.splitlines() if "kenyon run" in line]
-    monkeypatch.setattr(Agents, "_begin_game", begin)
+    monkeypatch.setattr(Agents, "_start_game", begin)
     assert kenyon(*command.partition("kenyon ")[2].split()).code == 0  # told so that it can be typed
     results = [GameResult.load(tmp_path / out / "toys/ewc/rate=0.01/scores.json") for out in "ab"]
     assert results[0].runs == results[1].runs and len(results[0].fleets) == 2
@@ -312,14 +312,14 @@ def test_the_published_settings_of_atari(tmp_path: Path) -> None:
 def test_a_run_that_diverged_keeps_what_it_had(
     toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = Agents._begin_game
+    begin = Agents._start_game
 
     def spoiled(self: Agents) -> None:
         begin(self)
         if self.position.phase == 1:
             self.theta[0].fill_(torch.nan)
 
-    monkeypatch.setattr(Agents, "_begin_game", spoiled)
+    monkeypatch.setattr(Agents, "_start_game", spoiled)
     result = play("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
     assert result.runs[0].diverged == [1, 0] and len(result.runs[0].scores) == 2
     assert [run.seed for run in result.complete_runs] == [1]

@@ -21,10 +21,10 @@ def test_large_images_are_tested_in_smaller_chunks(shape: tuple[int, ...], sampl
 @pytest.mark.parametrize("name", ["caf-ewc", "icl-ewc"])
 def test_accuracy_does_not_depend_on_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = trained(name, digit_streams([2, 5]))
-    whole = trainer._tested()
+    whole = trainer._evaluate()
     monkeypatch.setattr(evaluating, "VALUES", 0)
     monkeypatch.setattr(evaluating, "LEAST", 16)  # several chunks a test
-    parts = trainer._tested()
+    parts = trainer._evaluate()
     assert torch.equal(whole.accuracy, parts.accuracy) and torch.equal(whole.own_accuracy, parts.own_accuracy)
     torch.testing.assert_close(whole.cosine, parts.cosine)
     torch.testing.assert_close(whole.euclidean, parts.euclidean)

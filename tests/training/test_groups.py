@@ -95,8 +95,8 @@ def measured(monkeypatch: pytest.MonkeyPatch, at_once: int, importance: Gradient
         calls.append(len(what[2]))
         return forward(*what)
 
-    trainer._enter_phase()
-    trainer._begin_phase()
+    trainer.enter_phase()
+    trainer.start_phase()
     trainer.anchor.add_(0.1)  # so that protection pulls
     trainer.importance.fill_(0.7)
     with monkeypatch.context() as patch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -89,13 +89,13 @@ def test_multi_learner_penalties_do_not_act_on_the_first_task() -> None:
 def test_random_init_learns_every_task_from_the_first_weights() -> None:
     trainer = make_trainer(method("random-init"), digit_streams([0, 1], tasks=3), SHORT)
     first = trainer.theta.clone()
-    begin, begins = trainer._begin_phase, []
+    begin, begins = trainer.start_phase, []
 
     def begun() -> None:
         begin()
         begins.append(trainer.theta.clone())
 
-    trainer._begin_phase = begun  # type: ignore[method-assign]
+    trainer.start_phase = begun  # type: ignore[method-assign]
     trainer.run()
     assert len(begins) == 3
     assert all(torch.equal(start, first) for start in begins)
@@ -203,7 +203,7 @@ def test_momentum_of_a_head_that_tasks_share_goes_on() -> None:
     def watch(t: Trainer) -> bool:
         if t.position.epoch == 0 and t.position.phase == 1:
             before.append(t.optimiser.tensors()["sgd.velocity"].clone())
-            t._begin_phase()
+            t.start_phase()
             before.append(t.optimiser.tensors()["sgd.velocity"].clone())
         return False
 
@@ -217,7 +217,7 @@ def test_the_importance_of_another_network_is_its_own() -> None:
 
     def standing() -> Trainer:
         trainer = make_trainer(method("ewc"), digit_streams([0, 1]), SHORT)
-        trainer._enter_phase()
+        trainer.enter_phase()
         return trainer
 
     alone, after = standing(), standing()
@@ -266,21 +266,21 @@ def test_an_engine_stands_at_its_first_phase() -> None:
     trainer = make_trainer(method("ewc"), digit_streams([0, 1]), SHORT)
     before = set(vars(trainer.engine))
     first = trainer.engine.samples.sizes.clone()
-    trainer._enter_phase()
+    trainer.enter_phase()
     assert set(vars(trainer.engine)) == before
     assert torch.equal(trainer.engine.samples.sizes, first) and trainer.engine.first == 0
 
 
 def test_a_validation_loss_that_is_no_number_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = make_trainer(method("finetune"), [hand_stream([40, 30], seed=seed) for seed in range(2)], SHORT)
-    held_out = trainer.objective.held_out
+    held_out = trainer.engine.held_out_loss
 
-    def broken(into: Tensor) -> None:
-        held_out(into)
+    def broken(theta: Tensor, into: Tensor, penalties: Any = None) -> None:
+        held_out(theta, into, penalties)
         if trainer.position.phase == 1:
             into[1] = torch.inf
 
-    monkeypatch.setattr(trainer.objective, "held_out", broken)
+    monkeypatch.setattr(trainer.engine, "held_out_loss", broken)
     trainer.run()
     assert trainer.position.diverged == [None, [1, 0]]
 
@@ -304,7 +304,7 @@ def test_where_every_task_begins_anew_none_was_before() -> None:
     seen = set()
 
     def watch(now: Trainer) -> bool:
-        seen.add((now.tasks_before, now.task, now.objective.penalised, now.objective.first_task))
+        seen.add((now.tasks_before, now.task, now.penalties.active, now.penalties.first_task))
         return False
 
     trainer.run(watch)

@@ -120,4 +120,4 @@ def test_they_average_probabilities_and_not_logarithms() -> None:
         trainer.net.layout.view(row, "head.bias")[:] = torch.tensor([0.0, odds, -30.0])
     share = [100 * float((task.test.labels == 1).float().mean()) for task in trainer.streams[0].tasks]
     assert share == pytest.approx([30, 30])
-    assert trainer._tested().accuracy[0].tolist() == pytest.approx(share)
+    assert trainer._evaluate().accuracy[0].tolist() == pytest.approx(share)

@@ -78,7 +78,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
         return losses[:, trainer.position.epoch] * weight.sum(-1)
 
     history: list[Tensor] = []
-    validate = trainer._validate
+    validate = trainer.validate
 
     def patched() -> None:
         history.append(trainer.theta.clone())
@@ -86,7 +86,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr("kenyon.methods.registry.weighted_cross_entropy", made_up)
             validate()
 
-    trainer._validate = patched  # type: ignore[method-assign]
+    trainer.validate = patched  # type: ignore[method-assign]
 
     def watch(t: Trainer) -> bool:
         epoch = t.position.epoch - 1
@@ -128,7 +128,7 @@ def test_best_weights_are_restored() -> None:
 def test_every_task_begins_with_a_new_optimiser_and_rate() -> None:
     streams, starts = digit_streams([0]), []
     trainer = make_trainer(method("ewc"), streams, replace(SHORT, epochs=4))
-    begin = trainer._begin_phase
+    begin = trainer.start_phase
 
     def begun() -> None:
         begin()
@@ -137,6 +137,6 @@ def test_every_task_begins_with_a_new_optimiser_and_rate() -> None:
             (float(trainer.rate[0]), state, float(trainer.schedule.best_loss[0]), float(trainer.schedule.waited[0]))
         )
 
-    trainer._begin_phase = begun  # type: ignore[method-assign]
+    trainer.start_phase = begun  # type: ignore[method-assign]
     trainer.run()
     assert starts == [(pytest.approx(5e-3), [0.0] * 3, float("inf"), 0.0)] * 2

@@ -228,7 +228,7 @@ def test_each_stage_trains_its_own_part(training: Training) -> None:
     streams = [hand_stream([64, 50], seed=s) for s in range(2)]
     trainer = make_trainer(method("pnc"), streams, training)
     before, seen = trainer.theta.clone(), []
-    begin = trainer._begin_phase
+    begin = trainer.start_phase
 
     def begun() -> None:
         nonlocal before
@@ -242,7 +242,7 @@ def test_each_stage_trains_its_own_part(training: Training) -> None:
         seen.append((t.tasks_before, t.stage, frozenset(n.partition(".")[0] for n, c in change.items() if c.any())))
         return False
 
-    trainer._begin_phase = begun  # type: ignore[method-assign]
+    trainer.start_phase = begun  # type: ignore[method-assign]
     trainer.run(watch)
     expected = {0: frozenset({"active", "lateral"}), 1: frozenset({"dense1", "dense2", "head"})}
     assert seen == [
@@ -264,14 +264,14 @@ def test_a_run_that_diverges_names_its_task() -> None:
     """In the second stage of the second task: one task is learned, and the other run goes on."""
     streams = digit_streams([0, 1])
     trainer = make_trainer(method("pnc"), streams, SHORT)
-    begin = trainer._begin_phase
+    begin = trainer.start_phase
 
     def begun() -> None:
         begin()
         if trainer.position.phase == 3:
             trainer.net.layout.view(trainer.theta, "dense1.weight")[0].fill_(torch.nan)
 
-    trainer._begin_phase = begun  # type: ignore[method-assign]
+    trainer.start_phase = begun  # type: ignore[method-assign]
     trainer.run()
     assert trainer.position.diverged == [[1, 0], None]
     assert [len(run.accuracy) for run in runs_of(trainer)] == [1, 2]

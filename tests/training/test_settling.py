@@ -167,7 +167,7 @@ def test_a_loss_that_is_no_number_settles_nothing() -> None:
 def test_answers_of_the_phase_before_settle_nothing() -> None:
     trainer = make_trainer(method("finetune"), [hand_stream([40, 30])], SHORT)
     trainer.settling.ask(5, torch.ones(1))
-    trainer._enter_phase()
+    trainer.enter_phase()
     assert not trainer.settling.known(last=True)
 
 

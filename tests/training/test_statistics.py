@@ -158,7 +158,7 @@ def test_only_learning_moves_statistics_and_they_weigh_nothing() -> None:
     importance = trainer.method.importance
     assert importance is not None and importance.dropout  # type: ignore[union-attr]
     trainer.position.phase = 1
-    trainer._enter_phase()
+    trainer.enter_phase()
     trainer.measure(importance, trainer.theta, Purpose.IMPORTANCE)  # type: ignore[arg-type]
     assert torch.equal(trainer.theta, before)
     names = set(net.statistics.first)

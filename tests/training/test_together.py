@@ -132,14 +132,14 @@ def test_a_gradient_has_zeros_for_heads_that_are_not_in_use(name: str, monkeypat
                 patch.setattr("kenyon.training.gradients.Tiled", type(None))
             t = trainer(name, together=True)
             t.position.phase = 1
-            t._enter_phase()
-            t._begin_phase()
+            t.enter_phase()
+            t.start_phase()
             t.engine.loader.fill(t.engine.samples)
             if t.engine.memory is not None:
                 t.engine.memory.lay(t.engine.loader, 1, torch.arange(2))
             t.engine.gradient.fill_(torch.nan)
-            goal = t.objective
-            t.engine.gradients(t.theta, t.engine.loader, goal.of_batch, forward=Net.forward, own=goal.needs_own)
+            own = t.penalties.needs_own
+            t.engine.gradients(t.theta, t.engine.loader, t.batch_loss, forward=Net.forward, own=own)
             found.append(t.gradient.clone())
     torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
     heads = t.net.layout.view(found[1], "head.weight")
@@ -155,8 +155,8 @@ def test_small_batches_at_once_equal_one_after_another(
         monkeypatch.setattr("kenyon.training.importance.STACKED", stacked)
         t = trainer(shape=shape, together=True)
         assert t.engine.measuring.at_once(20) == max(1, stacked // 2)
-        t._enter_phase()
-        t._begin_phase()
+        t.enter_phase()
+        t.start_phase()
         assert t.method.importance is not None
         t.measure(t.method.importance, t.theta, Purpose.IMPORTANCE)  # type: ignore[arg-type]
         estimates.append(t.estimate.clone())

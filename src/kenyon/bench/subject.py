@@ -76,8 +76,8 @@ class Subject:
         """
         t = self.trainer
         t.position.phase, t.position.epoch = task * len(t.method.stages), 0
-        t._enter_phase()
-        t._begin_phase()
+        t.enter_phase()
+        t.start_phase()
         t.engine.loader.fill(t.engine.samples)
         if task > 0:
             numbers = torch.rand(t.importance.shape, generator=torch.Generator().manual_seed(task))
@@ -112,7 +112,7 @@ class Subject:
 
     def train_epoch(self) -> None:
         t = self.trainer
-        t.train_epoch(t._step, t.theta)
+        t.train_epoch(t.step, t.theta)
         t.position.epoch += 1
 
     def importance_pass(self) -> None:
@@ -128,7 +128,7 @@ class Subject:
     def penalty(self, run: int) -> Tensor:
         """The parameter penalties of a run: a step takes them as forces on the weights, not as a part of its loss."""
         t = self.trainer
-        return sum((value[run] for value in t.objective.values()), torch.zeros(()))
+        return sum((value[run] for value in t.penalties.values()), torch.zeros(()))
 
     def estimate(self, run: int) -> dict[str, Tensor]:
         """What the last importance pass found, by name; a learner's have a leading learner axis."""

@@ -28,8 +28,7 @@ from kenyon.experiments.weights import weights_of
 from kenyon.methods import Method, find_method
 from kenyon.models import Net
 from kenyon.training import Interrupted, Trainer
-from kenyon.training.checkpoint import Keeper, StateError, load_state
-from kenyon.training.trainer import Watcher
+from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
 from kenyon.utils.determinism import is_steady
 from kenyon.utils.files import write_atomically
 from kenyon.utils.threads import cpu_threads
@@ -93,10 +92,6 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
         sharing=int(os.environ.get(SHARING) or 0) or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )
-
-
-SAVE_EVERY = 30.0  # seconds between states while a task is being learned
-REST = 20.0  # and so many times as long as saving takes: a large fleet has gigabytes to write
 
 
 @dataclass(frozen=True)
@@ -191,25 +186,24 @@ def train_crew(
         if keep_every:  # it may be what was rescued when these weights could not be written
             _keep_task(trainer, cells, out)
     progress.fleet_starts(cells, int(trainer.done), len(trainer.phases) * trainer.training.epochs)
-    keeper = Keeper(trainer, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
-
-    def epoch_done() -> None:
-        progress.epoch_done(trainer)
-        if keep_every:  # before any state: from a state, tasks that are over are not learned again
-            _keep_task(trainer, cells, out)
-
-    def trained(watch: Watcher) -> None:
-        with cpu_threads(1 if trainer.net.small else None):
-            trainer.run(watch)
-
-    keeper.over(
-        trained,
-        each=epoch_done,
-        stop=stop,
-        ended=lambda: progress.fleet_ends(trainer.position.seconds),
-        keep=lambda: _keep(trainer, cells, out, keep_every),
-        interrupted=Interrupted,
-    )
+    path, identity = state_path(out, cells), identity_of(cells)
+    with (
+        cpu_threads(1 if trainer.net.small else None),
+        Checkpointer(trainer, path, identity, every=SAVE_EVERY, rest=REST) as checkpoint,
+    ):
+        for epoch in checkpoint.between(trainer.epochs()):
+            progress.epoch_done(trainer)
+            if keep_every:  # before any checkpoint: a task that is over is not learned again
+                _keep_task(trainer, cells, out)
+            if not stop():
+                checkpoint.save_if_due()
+                continue
+            checkpoint.save()
+            if epoch.phase < len(trainer.phases):
+                raise Interrupted
+        progress.fleet_ends(trainer.position.seconds)
+        checkpoint.retrying(lambda: _keep(trainer, cells, out, keep_every))
+    checkpoint.remove()
 
 
 def _possible(trainer: Trainer) -> bool:

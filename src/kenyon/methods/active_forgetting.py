@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kenyon.methods.importance import Accumulate, GradientImportance, fisher_published
-from kenyon.methods.mechanism import Hooks, Work
+from kenyon.methods.mechanism import Attached, Context
 from kenyon.methods.method import Method
 from kenyon.methods.path_importance import Importance
 from kenyon.methods.penalties import ActiveForgetting1, ActiveForgetting2, DecayingHeads, Strength
@@ -58,17 +58,17 @@ class ExpandedNetwork:
     def measures(self) -> tuple[GradientImportance, ...]:
         return (self.importance,)
 
-    def attach(self, work: Work) -> Hooks:
-        return _Expanded(work, self.importance, self.waits)
+    def attach(self, context: Context) -> Attached:
+        return _Expanded(context, self.importance, self.waits)
 
 
-class _Expanded(Hooks):
-    def __init__(self, work: Work, measured: GradientImportance, waits: bool) -> None:
-        self.work, self.measured = work, measured
-        self.waiting = torch.ones(len(work.theta), 1, dtype=torch.bool, device=work.theta.device) if waits else None
-        self.theta = work.theta.clone()  # (R, P)
-        self.importance = torch.zeros_like(work.anchor)  # (R, Pp)
-        self.optimiser = work.new_optimiser(self.theta)
+class _Expanded(Attached):
+    def __init__(self, context: Context, measured: GradientImportance, waits: bool) -> None:
+        self.context, self.measured = context, measured
+        self.theta = context.theta.clone()  # (R, P)
+        self.waiting = torch.ones_like(self.theta[:, :1], dtype=torch.bool) if waits else None
+        self.importance = torch.zeros_like(context.anchor)  # (R, Pp)
+        self.optimiser = context.new_optimiser(self.theta)
 
     def tensors(self) -> dict[str, Tensor]:
         momentum = {f"expanded_{name}": tensor for name, tensor in self.optimiser.tensors().items()}
@@ -78,34 +78,33 @@ class _Expanded(Hooks):
     def shown(self) -> dict[str, Tensor]:
         return {"expanded": self.theta, "expanded_importance": self.importance}
 
-    def begin_task(self) -> None:
-        if not self.work.carries:
+    def start_task(self) -> None:
+        if not self.context.carries:
             self.optimiser.restart()
-        if self.waiting is not None and self.work.task > 0:
+        if self.waiting is not None and self.context.task > 0:
             self.waiting.zero_()
 
     def before_epoch(self) -> None:
-        if self.waiting is None or self.work.task > 0:
-            self.work.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
+        if (dropped := self.context.dropped) is not None:  # restart where the rate has just fallen
+            self.optimiser.restart(dropped > 0)
+            if self.waiting is not None:
+                self.waiting.masked_fill_((dropped > 0).unsqueeze(1), False)
+        if self.waiting is None or self.context.task > 0:
+            self.context.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
         else:
             stay = self.theta.clone()
-            self.work.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
+            self.context.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
             self.theta.copy_(torch.where(self.waiting, stay, self.theta))
             self.optimiser.restart(self.waiting.squeeze(1))
-        self.work.measure(self.measured, self.theta, Purpose.EXPANDED)
-        self.importance.copy_(self.work.estimate)
+        self.context.measure(self.measured, self.theta, Purpose.EXPANDED)
+        self.importance.copy_(self.context.estimate)
 
     def _expanded_step(self) -> None:
-        self.work.plain_step(self.theta, self.optimiser)
+        self.context.plain_step(self.theta, self.optimiser)
 
     def finish_task(self) -> None:
-        net = self.work.net
-        net.statistics.hand_on(net.layout, self.theta, net.head_of(self.work.task))
-
-    def rate_dropped(self, runs: Tensor) -> None:
-        self.optimiser.restart(runs)
-        if self.waiting is not None:
-            self.waiting.masked_fill_(runs.unsqueeze(1), False)
+        net = self.context.net
+        net.statistics.hand_on(net.layout, self.theta, net.head_of(self.context.task))
 
 
 def _af2(

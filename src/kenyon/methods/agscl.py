@@ -23,7 +23,7 @@ from torch import Tensor
 
 from kenyon.errors import ConfigError
 from kenyon.methods.importance import GradientImportance
-from kenyon.methods.mechanism import Hooks, Work
+from kenyon.methods.mechanism import Attached, Context
 from kenyon.methods.method import Method
 from kenyon.methods.penalties import Strength
 from kenyon.methods.registry import method
@@ -53,8 +53,8 @@ class GroupSparsity:
     def measures(self) -> tuple[GradientImportance, ...]:
         return ()
 
-    def attach(self, work: Work) -> Hooks:
-        return _Sparsity(work, self)
+    def attach(self, context: Context) -> Attached:
+        return _Sparsity(context, self)
 
 
 def shrunk(groups: Tensor, home: Tensor, distance: Tensor) -> Tensor:
@@ -66,18 +66,18 @@ def shrunk(groups: Tensor, home: Tensor, distance: Tensor) -> Tensor:
     return torch.lerp(home, groups, left.unsqueeze(-1))  # exact at both ends
 
 
-class _Sparsity(Hooks):
-    def __init__(self, work: Work, settings: GroupSparsity) -> None:
+class _Sparsity(Attached):
+    def __init__(self, work: Context, settings: GroupSparsity) -> None:
         if work.net.shared:
             raise ConfigError(
                 "AGS-CL cuts a task's head off from nodes that the task does not need, and these tasks share a head. "
                 "Choose another method."
             )
-        self.work, self.nodes = work, Nodes(work.net)
+        self.context, self.nodes = work, Nodes(work.net)
         R, theta = len(work.theta), work.theta
         self.importance = theta.new_zeros(R, self.nodes.count)  # (R, N) Omega
         self.home = theta.new_zeros(R, work.net.layout.protected)  # (R, Pp)
-        self.free = torch.ones_like(theta, dtype=torch.bool)  # (R, P) False: held at zero
+        self.free = self.mask = torch.ones_like(theta, dtype=torch.bool)  # (R, P) False: held at zero
 
         def per_run(strength: Strength) -> Tensor:
             return torch.as_tensor(strength).to(theta).expand(R).view(R, 1, 1)
@@ -88,18 +88,15 @@ class _Sparsity(Hooks):
     def tensors(self) -> dict[str, Tensor]:
         return {"node_importance": self.importance, "home": self.home, "free": self.free}
 
-    def after_update(self) -> None:
-        self.work.theta.mul_(self.free)
-
     def after_epoch(self) -> None:
-        rate = self.work.rate.view(-1, 1, 1)
+        rate = self.context.rate.view(-1, 1, 1)
         for layer, omega in zip(self.nodes.layers, self.nodes.per_layer(self.importance), strict=True):
-            groups, home = (self.nodes.groups(rows, layer) for rows in (self.work.theta, self.home))
+            groups, home = (self.nodes.groups(rows, layer) for rows in (self.context.theta, self.home))
             pull = torch.where(omega > 0, self.lambda_sp * omega, self.mu)  # (R, K, n)
-            self.nodes.put(self.work.theta, layer, shrunk(groups, home, rate * pull))
+            self.nodes.put(self.context.theta, layer, shrunk(groups, home, rate * pull))
 
     def finish_task(self) -> None:
-        work, nodes = self.work, self.nodes
+        work, nodes = self.context, self.nodes
         self.importance.mul_(self.eta.squeeze(2)).add_(work.activations(nodes))
         # The head sees the sum of the learners, so that a feature is of use to all of them or to none.
         features = nodes.per_layer(self.importance)[-1]
@@ -125,7 +122,8 @@ class _Sparsity(Hooks):
         share rho, rounded up.
         """
         device = self.importance.device
-        keys = torch.tensor([key(seed, Purpose.NODES, self.work.task) for seed in self.work.seeds], device=device)
+        task = self.context.task
+        keys = torch.tensor([key(seed, Purpose.NODES, task) for seed in self.context.seeds], device=device)
         words = random_words(keys, torch.zeros(1, dtype=torch.long, device=device), self.nodes.count).long()
         chosen = []
         for now, lots in zip(important, self.nodes.per_layer(words), strict=True):
@@ -138,12 +136,12 @@ class _Sparsity(Hooks):
 
     def _fresh(self) -> Tensor:
         """First weights of the backbone, drawn anew for this task: (R, P)."""
-        net, rows = self.work.net, torch.zeros(self.work.theta.shape)
-        for row, seed in zip(rows, self.work.seeds, strict=True):
+        net, rows = self.context.net, torch.zeros(self.context.theta.shape)
+        for row, seed in zip(rows, self.context.seeds, strict=True):
             for k in range(net.learners):
-                for name, value in net.fresh_learner(key(seed, Purpose.NODES, self.work.task, k)).items():
+                for name, value in net.fresh_learner(key(seed, Purpose.NODES, self.context.task, k)).items():
                     net.layout.view(row, name)[k] = value
-        return rows.to(self.work.theta)
+        return rows.to(self.context.theta)
 
 
 @method(

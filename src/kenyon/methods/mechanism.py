@@ -1,7 +1,14 @@
-"""Where methods act besides adding penalties to the loss: at the moments of the loop.
+"""Mechanisms: what a method does besides adding penalties, at four named moments of the training loop.
 
-A mechanism is a value, like a penalty. When training begins it is attached to the fleet at work and gives its hooks,
-which the loop calls at their moments and which keep the mechanism's own tensors. Hooks see all runs at once.
+A mechanism is a value, like a penalty. When training begins it is attached to the trainer and becomes an `Attached`,
+which keeps the mechanism's tensors. The loop calls its moments in plain sight:
+
+    start_task      before the first epoch of a task
+    before_epoch    before the batches of an epoch
+    after_epoch     after them, before the weights are validated
+    finish_task     when the weights of the task are final, before its importance is measured
+
+Importances that are accumulated along the optimization path are measured by a `Tracker`, from every step.
 """
 
 from __future__ import annotations
@@ -21,124 +28,116 @@ if TYPE_CHECKING:
     from kenyon.models.nodes import Nodes
 
 
-class Moving(Protocol):
-    """A fleet whose weights move, step by step, whatever it learns. Every tensor has a leading run axis."""
+class Steps(Protocol):
+    """The part of a trainer that a tracker sees. Every tensor has a leading run axis."""
 
     theta: Tensor  # (R, P) stays in place, like `anchor`
-    anchor: Tensor  # (R, Pp) the protected weights that the task before left, where the method has an importance
+    anchor: Tensor  # (R, Pp) the protected weights that the previous task left
 
     @property
     def gradient(self) -> Tensor:
-        """(R, P) of the step at hand, whole where hooks act `within_steps`; penalties on weights included where one
-        `needs_gradient`.
-        """
+        """(R, P) the gradient of the current step, penalties on weights included."""
 
     @property
     def present(self) -> Tensor:
-        """(R,) 1 for runs that have a batch in the step at hand; the others stay put."""
+        """(R,) 1 for runs that have a batch in the current step, 0 for runs that stay put."""
 
 
-class Work(Moving, Protocol):
-    """The fleet at work, as hooks see it."""
+class Context(Steps, Protocol):
+    """The part of a trainer that mechanisms see: all runs at once."""
 
     net: Net
     rate: Tensor  # (R,) stays in place
 
     @property
+    def dropped(self) -> Tensor | None:
+        """(R,) 1 for runs whose learning rate fell after the last epoch; None if rates do not follow the loss."""
+
+    @property
     def estimate(self) -> Tensor:
-        """(R, Pp) what `measure` found."""
+        """(R, Pp) the result of `measure`."""
 
     @property
     def task(self) -> int:
-        """How many tasks were learned before this one."""
+        """The number of tasks learned before the current one."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Of the runs."""
+        """The seeds of the runs."""
 
     @property
     def carries(self) -> bool:
-        """Whether momentum goes on from task to task."""
+        """True if momentum is carried from task to task."""
 
     def new_optimiser(self, theta: Tensor) -> Optimiser: ...
 
     def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
-        """All batches of the task in a new order, by steps that change theta (R, P); `purpose` keeps the draws apart
-        from others'.
+        """Run `step` for all batches of the task in a new order; steps change theta (R, P). `purpose` separates the
+        random numbers from those of other passes.
         """
 
     def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
-        """One batch: the gradient of the cross-entropy alone, then the optimiser."""
+        """Update theta by one batch: the gradient of the cross-entropy alone."""
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
-        """Importance of `theta` for the task's training data, into `estimate`."""
+        """Measure the importance of `theta` on the task's training data, into `estimate`."""
 
     def activations(self, nodes: Nodes) -> Tensor:
-        """The mean |activation| of every hidden node over the task's training data, dropout on: (R, N)."""
+        """Return the mean |activation| of every hidden node on the task's training data, dropout on: (R, N)."""
 
 
-class Hooks:
-    """What happens at the moments of the loop: nothing, unless a mechanism says otherwise.
+class Attached:
+    """A mechanism in one training: its tensors and its moments, all without effect unless overridden."""
 
-    `before_update` and `after_update` are part of the captured step: they work on tensors that stay in place, and
-    must not ask the device for values.
-    """
-
-    needs_gradient = False  # whether `work.gradient` has to hold the whole gradient after the update
-    every_epoch = True  # whether it has something to do in every epoch, also in those whose weights nobody keeps
-
-    @property
-    def within_steps(self) -> bool:
-        """Whether there is something to do between the batches of an epoch: gradients are all written down then, and
-        weights may change.
-        """
-        own = type(self)
-        idle = own.before_update is Hooks.before_update and own.after_update is Hooks.after_update
-        return self.needs_gradient or not idle
+    every_epoch = True  # acts in every epoch, also in those whose weights are discarded
+    mask: Tensor | None = None  # (R, P) weights are multiplied by it after every step
 
     def tensors(self) -> dict[str, Tensor]:
-        """The hooks' part of the state, saved and resumed with everything else."""
+        """Return the state, which checkpoints save."""
         return {}
 
     def shown(self) -> dict[str, Tensor]:
-        """What penalties on weights may look at of it, by the names that `penalties.Weights` has for it."""
+        """Return the tensors that penalties on weights see, by their names in `penalties.Weights`."""
         return {}
 
-    def begin_task(self) -> None:
-        """The weights are those that the task before left."""
+    def start_task(self) -> None: ...
 
     def before_epoch(self) -> None: ...
 
-    def before_update(self) -> None:
-        """The gradient is there, and the weights have not moved."""
+    def after_epoch(self) -> None: ...
 
-    def after_update(self) -> None: ...
-
-    def after_epoch(self) -> None:
-        """Before the weights are validated."""
-
-    def rate_dropped(self, runs: Tensor) -> None:
-        """Of these runs (R,) bool the learning rate fell and the optimiser began anew."""
-
-    def finish_task(self) -> None:
-        """The weights are those that the task leaves."""
+    def finish_task(self) -> None: ...
 
 
 class Mechanism(Protocol):
-    """What a method does besides adding penalties; a value, which becomes hooks when training begins."""
+    """The value in a `Method`."""
 
     @property
     def measures(self) -> tuple[GradientImportance, ...]:
-        """The importances that it will ask `Work.measure` for."""
+        """The importances that it passes to `Context.measure`."""
 
-    def attach(self, work: Work) -> Hooks: ...
+    def attach(self, context: Context) -> Attached: ...
 
 
-class Tracking(Hooks, ABC):
-    """Hooks that measure an importance along the way, from every step."""
+class Tracker(ABC):
+    """Measures an importance along the optimization path. Its steps are part of the captured step: they work on
+    tensors that stay in place, and do not read values from the device.
+    """
 
-    needs_gradient = True
+    @abstractmethod
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state, which checkpoints save."""
+
+    @abstractmethod
+    def start_task(self) -> None: ...
+
+    @abstractmethod
+    def before_step(self) -> None:
+        """The gradient is computed, and the weights have not moved."""
+
+    @abstractmethod
+    def after_step(self) -> None: ...
 
     @abstractmethod
     def estimate(self) -> Tensor:
-        """The importance of the protected weights for the task, (R, Pp), when its last weights are known."""
+        """Return the importance of the protected weights for the task, (R, Pp), from its final weights."""

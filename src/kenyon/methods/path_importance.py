@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kenyon.methods.importance import Accumulate, GradientImportance, Merge, check_merge
-from kenyon.methods.mechanism import Moving, Tracking
+from kenyon.methods.mechanism import Steps, Tracker
 from kenyon.methods.penalties.strength import check_word
 
 WalkForm = Literal["published", "paper"]
@@ -27,53 +27,53 @@ class PathImportance:
     def __post_init__(self) -> None:
         check_merge(self.accumulate)
 
-    def track(self, work: Moving) -> Tracking:
-        return _Path(work, self)
+    def track(self, trainer: Steps) -> Tracker:
+        return _Path(trainer, self)
 
     def weigh(self, path: Tensor, change: Tensor) -> Tensor:
         """The importance of weights, from their path integral and their change over the whole task."""
         return path / (change.square() + self.damping)
 
 
-class _Steps(Tracking):
-    """What the weights were before the step at hand, and how the step changed them."""
+class _Changes(Tracker):
+    """The protected weights before the current step, their gradient and their change."""
 
-    def __init__(self, work: Moving) -> None:
-        self.work = work
-        self.before = torch.zeros_like(work.anchor)  # (R, Pp)
+    def __init__(self, trainer: Steps) -> None:
+        self.trainer = trainer
+        self.before = torch.zeros_like(trainer.anchor)  # (R, Pp)
 
-    def before_update(self) -> None:
-        self.before.copy_(self._protected(self.work.theta))
+    def before_step(self) -> None:
+        self.before.copy_(self._protected(self.trainer.theta))
 
     @property
     def change(self) -> Tensor:
-        return self._protected(self.work.theta) - self.before
+        return self._protected(self.trainer.theta) - self.before
 
     @property
     def gradient(self) -> Tensor:
-        return self._protected(self.work.gradient)
+        return self._protected(self.trainer.gradient)
 
     def _protected(self, rows: Tensor) -> Tensor:
         return rows[:, : self.before.shape[1]]
 
 
-class _Path(_Steps):
-    def __init__(self, work: Moving, how: PathImportance) -> None:
-        super().__init__(work)
+class _Path(_Changes):
+    def __init__(self, trainer: Steps, how: PathImportance) -> None:
+        super().__init__(trainer)
         self.how = how
-        self.path = torch.zeros_like(work.anchor)  # (R, Pp)
+        self.path = torch.zeros_like(trainer.anchor)  # (R, Pp)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"path": self.path}
 
-    def begin_task(self) -> None:
+    def start_task(self) -> None:
         self.path.zero_()
 
-    def after_update(self) -> None:
+    def after_step(self) -> None:
         self.path.addcmul_(self.gradient, self.change, value=-1)
 
     def estimate(self) -> Tensor:
-        return self.how.weigh(self.path, self._protected(self.work.theta) - self.work.anchor)
+        return self.how.weigh(self.path, self._protected(self.trainer.theta) - self.trainer.anchor)
 
 
 @dataclass(frozen=True)
@@ -100,26 +100,26 @@ class WalkImportance:
     def __post_init__(self) -> None:
         check_word("form", self.form, WalkForm)
 
-    def track(self, work: Moving) -> Tracking:
-        return _Walk(work, self)
+    def track(self, trainer: Steps) -> Tracker:
+        return _Walk(trainer, self)
 
 
-class _Walk(_Steps):
-    def __init__(self, work: Moving, how: WalkImportance) -> None:
-        super().__init__(work)
+class _Walk(_Changes):
+    def __init__(self, trainer: Steps, how: WalkImportance) -> None:
+        super().__init__(trainer)
         self.how = how
-        self.fisher, self.score = (torch.zeros_like(work.anchor) for _ in range(2))  # (R, Pp)
+        self.fisher, self.score = (torch.zeros_like(trainer.anchor) for _ in range(2))  # (R, Pp)
 
     def tensors(self) -> dict[str, Tensor]:
         return {"walk_fisher": self.fisher, "walk_score": self.score}
 
-    def begin_task(self) -> None:
+    def start_task(self) -> None:
         self.score.mul_(0.5)
 
-    def after_update(self) -> None:
+    def after_step(self) -> None:
         gradient, change = self.gradient, self.change
         # A run without a batch has no gradient of its own: its Fisher information stays, and so do its weights.
-        self.fisher.lerp_(gradient.square(), (self.how.alpha * self.work.present).unsqueeze(1))
+        self.fisher.lerp_(gradient.square(), (self.how.alpha * self.trainer.present).unsqueeze(1))
         distance = (self.fisher * change.square()).mul_(0.5).add_(self.how.damping)
         self.score.sub_(gradient.mul(change).div_(distance))
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from kenyon.backends.layout import Rows
 from kenyon.errors import ConfigError
 from kenyon.methods.importance import Accumulate, GradientImportance
-from kenyon.methods.mechanism import Hooks, Work
+from kenyon.methods.mechanism import Attached, Context
 from kenyon.methods.method import Method, Stage, cross_entropy
 from kenyon.methods.penalties import StabilityProtection, Strength
 from kenyon.methods.registry import method
@@ -67,21 +67,21 @@ class ActiveColumn:
     def measures(self) -> tuple[GradientImportance, ...]:
         return ()
 
-    def attach(self, work: Work) -> Hooks:
-        return _Column(work, self.reinit)
+    def attach(self, context: Context) -> Attached:
+        return _Column(context, self.reinit)
 
 
-class _Column(Hooks):
+class _Column(Attached):
     every_epoch = False
 
-    def __init__(self, work: Work, reinit: bool) -> None:
-        self.work, self.reinit = work, reinit
+    def __init__(self, context: Context, reinit: bool) -> None:
+        self.context, self.reinit = context, reinit
 
-    def begin_task(self) -> None:
-        work, columns = self.work, self.work.net.columns
+    def start_task(self) -> None:
+        context, columns = self.context, self.context.net.columns
         assert columns is not None
-        classes = work.net.class_counts[work.net.head_of(work.task)]
-        columns.begin(work.theta, work.seeds, work.task, classes, anew=self.reinit)
+        classes = context.net.class_counts[context.net.head_of(context.task)]
+        columns.begin(context.theta, context.seeds, context.task, classes, anew=self.reinit)
 
 
 @method(

@@ -20,14 +20,14 @@ from kenyon.experiments.progress import Silent as SilentOfImages
 from kenyon.experiments.runner import check_asked, check_fleet, check_folders, check_seeds, train_points
 from kenyon.experiments.scheduler import MOST, Room
 from kenyon.experiments.store import PointFolder
-from kenyon.experiments.training import REST, SAVE_EVERY, CrewOf, origin_here
+from kenyon.experiments.training import CrewOf, origin_here
 from kenyon.experiments.unfinished import State, identity_of, state_path
 from kenyon.rl.config import GamesConfig, configure_games, settings
 from kenyon.rl.results import GameOrigin, GameResult, GameRun
 from kenyon.rl.suites import find_arena
-from kenyon.rl.trainer import Agents, Watcher
+from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted, choose_device
-from kenyon.training.checkpoint import Keeper, StateError, load_state
+from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
 from kenyon.utils.files import as_path
 from kenyon.utils.threads import cpu_threads
 
@@ -169,21 +169,24 @@ def train_games(
         resume(agents, crew.begun, crew.begun.rows(cells))
     at, updates = agents.position, agents.ppo.updates
     progress.fleet_starts(cells, at.phase * updates + at.epoch, len(agents.games) * updates)
-    keeper = Keeper(agents, state_path(out, cells), identity_of(cells), every=SAVE_EVERY, rest=REST)
-
-    def trained(watch: Watcher) -> None:
-        with cpu_threads(1 if agents.net.small else None):
-            agents.run(watch)
-
+    path, identity = state_path(out, cells), identity_of(cells)
     try:
-        keeper.over(
-            trained,
-            each=lambda: progress.update_done(agents),
-            stop=stop,
-            ended=lambda: progress.fleet_ends(agents.position.seconds),
-            keep=lambda: _keep(agents, PointFolder(out, cells[0].point)),
-            interrupted=Interrupted,
-        )
+        with (
+            cpu_threads(1 if agents.net.small else None),
+            Checkpointer(agents, path, identity, every=SAVE_EVERY, rest=REST) as checkpoint,
+        ):
+            for at in checkpoint.between(agents.updates()):
+                progress.update_done(agents)
+                if not stop():
+                    checkpoint.save_if_due()
+                    continue
+                checkpoint.save()
+                if at.phase < len(agents.games):
+                    raise Interrupted
+            agents.close()
+            progress.fleet_ends(agents.position.seconds)
+            checkpoint.retrying(lambda: _keep(agents, PointFolder(out, cells[0].point)))
+        checkpoint.remove()
     finally:
         agents.close()
 

@@ -1,18 +1,17 @@
-"""The loop of reinforcement learning: a fleet of runs learns to play games one after another, by PPO.
+"""The loop of reinforcement learning: runs learn to play games one after another, by PPO.
 
-Read `Agents._run` from top to bottom: collect, learn, evaluate. As in `train.loop`, everything it changes is a tensor
-with a leading run axis that stays in place, and every random number is a function of (seed, purpose, game, update).
-Penalties, importances and the optimiser are those that train images.
+Read `Agents.updates`: collect, learn, evaluate. As in `training.trainer`, all state is tensors with a leading run
+axis that stay in place, and every random number is a function of (seed, purpose, game, update). Penalties,
+importances, optimizer and checkpoints are those of images.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,7 +20,7 @@ from kenyon.backends.layout import Rows
 from kenyon.backends.optimizers import Adam
 from kenyon.methods import Method
 from kenyon.methods.importance import GradientImportance, accumulated
-from kenyon.methods.mechanism import Hooks, Tracking
+from kenyon.methods.mechanism import Tracker
 from kenyon.models import Net, Outputs
 from kenyon.random import Purpose, key
 from kenyon.rl.environment import Suite
@@ -29,16 +28,12 @@ from kenyon.rl.evaluation import episode_scores
 from kenyon.rl.importance import clip_norms, merged, own_anchors
 from kenyon.rl.ppo import Batch, Ppo, Rollout, drawn, looked_at, ppo_loss, taken
 from kenyon.rl.vector import Crowd, Venue
-from kenyon.training.checkpoint import Position
+from kenyon.training.checkpoint import Interrupted, Position
 from kenyon.training.device import Captured, Finite, Lanes, Runs, on_device
 from kenyon.training.gradients import data_gradients
-from kenyon.training.objective import Terms
-from kenyon.training.trainer import Interrupted
+from kenyon.training.objective import Penalties
 from kenyon.utils.clock import since
 from kenyon.utils.threads import cpu_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECENT = 50  # episodes whose scores are shown while a run learns
 
@@ -64,11 +59,9 @@ class Agents:
         self.optimiser = Adam(self.theta.shape, self.device, ppo.epsilon)
         self.anchor = self._protected(self.theta).clone()  # (R, Pp) where weights are held, and how firmly
         self.importance = torch.zeros_like(self.anchor)
-        self.hooks: list[Hooks] = []
-        self.tracking: Tracking | None = None
+        self.tracker: Tracker | None = None
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
-            self.tracking = method.importance.track(self)
-            self.hooks.append(self.tracking)
+            self.tracker = method.importance.track(self)
         self.venue = Venue(suite, games, seeds, self.device)  # where games tell their state, it is part of it
 
         # Work space: rebuilt at will, never saved.
@@ -76,7 +69,7 @@ class Agents:
         self.gradient, self.present = torch.zeros_like(self.theta), torch.ones(R, device=self.device)
         self.heads = torch.zeros(1, dtype=torch.long, device=self.device)
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
-        self.terms = Terms(net, method, self.heads, self.theta, self.importance, self.anchor, self.hooks)
+        self.penalties = Penalties(net, method, self.heads, self.theta, self.importance, self.anchor)
         self.rollout = Rollout(net, R, ppo.horizon, N, suite.shape, ppo.minibatches)
         # Of the moment at hand: what chance says, and what follows.
         self.chance, self.log_p, self.value = (torch.zeros(R, N, device=self.device) for _ in range(3))
@@ -88,43 +81,51 @@ class Agents:
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self, watch: Watcher | None = None) -> Position:
-        """Learn from the present position to the end. Whatever ends it before leaves games open: they are part of the
-        state. `close` them then.
+    def updates(self) -> Iterator[Position]:
+        """Learn from the current position. Yields after every update, and again when a game is finished; in between,
+        the caller may save, report or stop. Close the agents in the end: games that are open are part of the state.
         """
-        # Beside a GPU, a CPU is left with small copies: threads that wait for the next would take the games' cores.
-        with on_device(self.device), cpu_threads(1 if self.device.type == "cuda" else None):
-            self._run(watch)
+        at = self.position
+        while at.phase < len(self.games) and self.live:
+            with self._working():
+                self.enter_game()
+                if at.epoch == 0:
+                    self._start_game()
+            while at.epoch < self.ppo.updates and self.live:
+                with self._working():
+                    self._collect(self.rollout, self._keys(Purpose.ACTION, at.epoch))
+                    self._learn()
+                    at.epoch += 1
+                    if at.epoch in self.ppo.evaluated:
+                        self._evaluate()
+                yield at
+            with self._working():
+                self._finish_game()
+                self.venue.leave()
+            at.phase, at.epoch = at.phase + 1, 0
+            yield at
+
+    def run(self, watch: Watcher | None = None) -> Position:
+        """Learn from the current position to the end, or until `watch` returns True, which raises `Interrupted`."""
+        for at in self.updates():
+            if watch is not None and watch(self) and at.phase < len(self.games):
+                raise Interrupted
         self.close()
         return self.position
 
     def close(self) -> None:
-        """All games."""
+        """Close all games."""
         self.venue.close()
 
-    def _run(self, watch: Watcher | None) -> None:
-        at = self.position
-        while at.phase < len(self.games) and self.live:
-            started = time.perf_counter()
-            self.enter_game()
-            if at.epoch == 0:
-                self._begin_game()
-            while at.epoch < self.ppo.updates and self.live:
-                self._collect(self.rollout, self._keys(Purpose.ACTION, at.epoch))
-                self._learn()
-                at.epoch += 1
-                if at.epoch in self.ppo.evaluated:
-                    self._evaluate()
-                at.seconds += since(started)
-                started = time.perf_counter()
-                if watch is not None and watch(self):
-                    raise Interrupted
-            self._finish_game()
-            self.venue.leave()
-            at.seconds += since(started)
-            at.phase, at.epoch = at.phase + 1, 0
-            if watch is not None and watch(self) and at.phase < len(self.games):
-                raise Interrupted
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Count the time that learning takes. Beside a GPU the small copies that are left for the CPU take one
+        thread: others would wait for them on the games' cores.
+        """
+        started = time.perf_counter()
+        with on_device(self.device), cpu_threads(1 if self.device.type == "cuda" else None):
+            yield
+        self.position.seconds += since(started)
 
     @property
     def live(self) -> list[int]:
@@ -144,9 +145,9 @@ class Agents:
     def tensors(self) -> dict[str, Tensor]:
         """The state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "importance": self.importance, "anchor": self.anchor}
-        hooks = {name: tensor for hook in self.hooks for name, tensor in hook.tensors().items()}
+        tracked = {} if self.tracker is None else self.tracker.tensors()
         crowd = self.venue.crowd
-        return own | self.optimiser.tensors() | hooks | (crowd.save() if crowd else {})
+        return own | self.optimiser.tensors() | tracked | (crowd.save() if crowd else {})
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Let the games go on from a state that has been read into `tensors`."""
@@ -159,21 +160,21 @@ class Agents:
     def enter_game(self) -> None:
         """Set the game up, unless that has been done; anew after a restart."""
         at = self.position
-        self.terms.penalised = self.method.from_first or self.before + 1 >= self.ppo.penalties_from
-        self.terms.first_task = self.before == 0 and not self.method.from_first
+        self.penalties.active = self.method.from_first or self.before + 1 >= self.ppo.penalties_from
+        self.penalties.first_task = self.before == 0 and not self.method.from_first
         self.heads.fill_(at.phase)
         self.captured.clear()
         self.present.copy_(torch.tensor([float(place is None) for place in at.diverged]))
         if self.venue.crowd is None:
             self._play(Purpose.GAMES, at.epoch)
 
-    def _begin_game(self) -> None:
+    def _start_game(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.seeds))
         self.optimiser.restart()
         self.net.draw_learned(self.theta, self.seeds, self.position.phase)
-        for hook in self.hooks:
-            hook.begin_task()
+        if self.tracker is not None:
+            self.tracker.start_task()
         self.finite.clear()
         for scores in self.recent:
             scores.clear()
@@ -187,8 +188,8 @@ class Agents:
             if isinstance(importance, GradientImportance):
                 found = self._measure(importance)
             else:
-                assert self.tracking is not None
-                found = self.tracking.estimate()
+                assert self.tracker is not None
+                found = self.tracker.estimate()
             weights, how = self._protected(self.theta), importance.accumulate
             if own_anchors(self.method, self.ppo.anchors):
                 pair = merged(self.importance, self.anchor, found, weights, self.position.phase, how)
@@ -253,21 +254,21 @@ class Agents:
 
     def _step(self) -> None:
         """One minibatch of every run: gradient of loss and penalties, its norm clipped, then the optimiser."""
-        self._gradients(self.rollout, self._loss, own=self.terms.needs_own)
+        self._gradients(self.rollout, self._loss, own=self.penalties.needs_own)
         self.finite.add(self.loss)
-        for force in self.terms.forces(self.gradient):
+        for force in self.penalties.forces(self.gradient):
             force.add_to(self.gradient, self.theta)
         self.finite.add(0 * clip_norms(self.gradient, self.ppo.norm))  # weights fall with it, before any loss says so
-        for hook in self.hooks:
-            hook.before_update()
+        if self.tracker is not None:
+            self.tracker.before_step()
         self.optimiser.step(self.theta, self.gradient, self.rate, self.present, keep=False)
-        for hook in self.hooks:
-            hook.after_update()
+        if self.tracker is not None:
+            self.tracker.after_step()
         self.rollout.step.add_(1)
 
     def _loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         loss, penalties = self._ppo(run, row, out, batch), self.method.prediction_penalties
-        return loss + self.terms.said(penalties, run, row, out, batch.weight) if penalties else loss
+        return loss + self.penalties.said(penalties, run, row, out, batch.weight) if penalties else loss
 
     def _ppo(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         ppo = self.ppo

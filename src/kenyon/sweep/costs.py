@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from kenyon.experiments.results import Kept
 from kenyon.experiments.spec import Config, Configured
-from kenyon.experiments.training import SAVE_EVERY
 from kenyon.sweep.leases import EXPIRY
+from kenyon.training.checkpoint import SAVE_EVERY
 
 Array = NDArray[np.float64]
 

@@ -1,14 +1,11 @@
-"""Everything a fleet knows at one moment, and how it is kept on disk.
+"""Checkpoints: the state of a training on disk, saved regularly and at its end.
 
-A state is a flat set of tensors with a leading run axis, and a small record of where the training stands. It is
-written as safetensors (loading it executes nothing), atomically: whatever interrupts a save, the state before it
-survives. A checksum over every byte tells a state that has changed since from one that has not.
+A checkpoint is a flat set of tensors with a leading run axis, and a small record of the position. It is written as
+safetensors (loading it executes nothing), atomically: if a save is interrupted, the previous checkpoint survives. A
+checksum over every byte detects later changes.
 
-When the state of a training is kept: on disk now and then, in memory more often, and at once when it has to end.
-
-Between two epochs a fleet's tensors are a state: whoever goes on from them ends with the numbers of a training that
-was never interrupted. Inside an epoch they are not. So what can be saved at any moment is the last complete epoch
-that is still at hand: the tensors themselves between epochs, and inside a long one the copy made before it.
+Between two epochs a trainer's tensors are a checkpoint: a training that resumes from them ends with the same numbers.
+Inside an epoch they are not; what can be saved then is the copy in memory that was made before it.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -42,10 +39,24 @@ FORMATS = Formats(
 )
 
 
-# What states had no tensors for at first; zeros say that nothing is known.
-ADDED = {"before", "swing", "settled"}
-# What is told of a disk, a network or a user's rights, rather than of a file.
+# Tensors that checkpoints of earlier versions lack; zeros mean that nothing is known.
+ADDED = {"before", "swing", "settled", "dropped"}
+# Errors of a disk, a network or a user's rights, rather than of a file.
 FAILING = (errno.EIO, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ETIMEDOUT, errno.ESTALE)
+
+
+SAVE_EVERY = 30.0  # seconds between saves while a task is being learned
+REST = 20.0  # and this many times the duration of a save: a large job has gigabytes to write
+COPY_EVERY = 5.0  # seconds between copies in memory: the most that a sudden end costs where epochs are short
+COPY_REST = 50.0  # and this many times the duration of a copy
+SPEED = 5e8  # bytes a second, until something has been saved
+# The previous checkpoint is kept up to this size: less than the images of a benchmark. A job of hundreds of runs
+# would need gigabytes twice.
+TWO_KEPT = 2**28
+
+
+class Interrupted(Exception):
+    """The caller stopped a training between two epochs; the trainer's tensors and position are a checkpoint."""
 
 
 class StateError(ResultsError):
@@ -190,8 +201,8 @@ SPEED = 5e8  # bytes a second, as long as nothing has been saved yet
 TWO_KEPT = 2**28
 
 
-class Fleet(Protocol):
-    """What is kept: images or games, a fleet has tensors and stands somewhere."""
+class Resumable(Protocol):
+    """A trainer of tasks or of games: its tensors and its position are a checkpoint between two epochs."""
 
     @property
     def position(self) -> Position: ...
@@ -199,11 +210,26 @@ class Fleet(Protocol):
     def tensors(self) -> dict[str, Tensor]: ...
 
 
-class Keeper:
-    """Keeps the states of one fleet at `path`."""
+E = TypeVar("E")
 
-    def __init__(self, trainer: Fleet, path: Path, identity: str, *, every: float, rest: float) -> None:
-        """`every`: seconds between saves, and `rest` times as long as saving takes."""
+
+class Checkpointer:
+    """Saves the checkpoints of one training at `path`.
+
+        with Checkpointer(trainer, path, identity) as checkpoint:
+            for epoch in checkpoint.between(trainer.epochs()):
+                checkpoint.save_if_due()
+            ...  # save results
+        checkpoint.remove()
+
+    If anything but `Interrupted` ends the block, the last complete epoch in memory is saved: the tensors themselves
+    between two epochs, and inside a long one the copy that was made before it.
+    """
+
+    def __init__(
+        self, trainer: Resumable, path: Path, identity: str, *, every: float = SAVE_EVERY, rest: float = REST
+    ) -> None:
+        """`every`: seconds between saves, and `rest` times the duration of a save."""
         self.trainer, self.path, self.identity = trainer, path, identity
         self.every, self.rest = every, rest
         self.size = sum(tensor.nbytes for tensor in trainer.tensors().values())
@@ -211,64 +237,39 @@ class Keeper:
         self.save_after = max(every, rest * self.size / SPEED)
         self.copy_after = COPY_EVERY
         self.copy: dict[str, Tensor] = {}
-        self.copied: Position | None = None  # where the copy stands, if that is further than what is on disk
-        self.between = False  # epochs: the trainer's tensors are a state
+        self.copied: Position | None = None  # the position of the copy, if it is ahead of the file
+        self.complete = False  # the trainer's tensors are between two epochs
 
-    def over(
-        self,
-        train: Callable[[Callable[[object], bool]], object],
-        *,
-        each: Callable[[], None],
-        stop: Callable[[], bool],
-        ended: Callable[[], None],
-        keep: Callable[[], None],
-        interrupted: type[Exception],
-    ) -> None:
-        """A whole training, kept: `train` calls its watcher after every epoch, and `keep` keeps what came out.
+    def __enter__(self) -> Self:
+        return self
 
-        `each` is done after every epoch, before any state of it, and `ended` after the last. When `stop` says so, the
-        state is saved and the watcher says it; the training then raises `interrupted`. Whatever else ends it is
-        rescued.
-        """
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, Interrupted):
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                self._rescue()
 
-        def watch(fleet: object) -> bool:
-            with self.complete():
-                each()
-                stopping = stop()
-                self.epoch_done(now=stopping)
-                return stopping
+    def between(self, epochs: Iterator[E]) -> Iterator[E]:
+        """Yield from `epochs`, and note when the trainer's tensors are between two of them."""
+        while True:
+            self.complete = False
+            try:
+                epoch = next(epochs)
+            except StopIteration:
+                self.complete = True
+                return
+            self.complete = True
+            yield epoch
 
-        with self.rescuing(unless=interrupted):
-            train(watch)
-            with self.complete():
-                ended()
-                try:
-                    keep()
-                except ResultsError:
-                    if not self.make_room():
-                        raise
-                    keep()
-        self.remove()
+    def save(self) -> None:
+        """Save now; give up the previous checkpoint if the disk has no room for two."""
+        self._save(self.trainer.tensors(), self.trainer.position)
 
-    @contextlib.contextmanager
-    def complete(self) -> Iterator[None]:
-        """While this lasts, the trainer's tensors hold a complete epoch."""
-        self.between = True
-        yield
-        self.between = False  # not after an error: they still do
-
-    def epoch_done(self, *, now: bool) -> None:
-        """Save or copy if it is time to; `now`: the state must be saved, for nothing follows it.
-
-        A state that cannot be saved on the way is told and no reason to stop: there is another one later, and the
-        disk may have room by then.
-        """
-        if now:
-            self._save_somehow(self.trainer.tensors(), self.trainer.position)
-        elif self.since_save.seconds > self.save_after:
+    def save_if_due(self) -> None:
+        """Save or copy if enough time has passed. A failed save is reported, and training continues."""
+        if self.since_save.seconds > self.save_after:
             watch = Stopwatch()
             try:
-                self._save_somehow(self.trainer.tensors(), self.trainer.position)
+                self.save()
             except ResultsError as problem:
                 reporter().notice(f"{problem} Training goes on.")
             self.save_after = max(self.every, self.rest * watch.seconds)
@@ -279,20 +280,17 @@ class Keeper:
             self.copy_after = max(COPY_EVERY, COPY_REST * watch.seconds)
             self.since_copy.start()
 
-    @contextlib.contextmanager
-    def rescuing(self, *, unless: type[Exception]) -> Iterator[None]:
-        """Whatever comes up through here, but for `unless`, finds the last complete epoch at hand saved."""
+    def retrying(self, write: Callable[[], None]) -> None:
+        """Write results; if the disk has no room, give up the previous checkpoint and write again."""
         try:
-            yield
-        except unless:
-            raise
-        except BaseException:
-            with contextlib.suppress(Exception):  # what came first is what is told
-                self._rescue()
-            raise
+            write()
+        except ResultsError:
+            if not self.make_room():
+                raise
+            write()
 
     def make_room(self) -> bool:
-        """Give up the state before the last; False: there is none."""
+        """Remove the previous checkpoint; False if there is none."""
         before = before_path(self.path)
         try:
             if not self.path.exists() or before.samefile(self.path):
@@ -303,44 +301,37 @@ class Keeper:
         return True
 
     def remove(self) -> None:
-        """When all of its runs are finished. A state that stays behind is found and removed later."""
+        """Remove the checkpoints of a finished training. One that cannot be removed is found and removed later."""
         for path in (before_path(self.path), self.path):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            remove_unfinished(
-                self.path.parent, self.path.name
-            )  # of a process that was killed while it saved: gigabytes, perhaps
+            remove_unfinished(self.path.parent, self.path.name)  # of a process that was killed while it saved
 
     def _rescue(self) -> None:
-        if self.between:
-            self._save_somehow(self.trainer.tensors(), self.trainer.position)
+        if self.complete:
+            self.save()
         elif self.copied is not None:
-            self._save_somehow(self.copy, self.copied)
-
-    def _save_somehow(self, tensors: dict[str, Tensor], position: Position) -> None:
-        try:
-            self._save(tensors, position)
-        except ResultsError:
-            if not self.make_room():
-                raise
-            self._save(tensors, position)
+            self._save(self.copy, self.copied)
 
     def _save(self, tensors: dict[str, Tensor], position: Position) -> None:
-        if self.size <= TWO_KEPT and self.path.exists():
-            # A second name for what is there, which the new one then takes the first name from. At no moment is there
-            # less than one state. File systems without such names keep one.
-            before = before_path(self.path)
-            with contextlib.suppress(OSError):
-                before.unlink(missing_ok=True)
-                before.hardlink_to(self.path)
-        save_state(self.path, tensors, position, self.identity)
+        def write() -> None:
+            if self.size <= TWO_KEPT and self.path.exists():
+                # A second name for the present file, from which the new one takes the first: there is always at least
+                # one checkpoint. File systems without hard links keep one.
+                before = before_path(self.path)
+                with contextlib.suppress(OSError):
+                    before.unlink(missing_ok=True)
+                    before.hardlink_to(self.path)
+            save_state(self.path, tensors, position, self.identity)
+
+        self.retrying(write)
         self.copied = None
 
     @torch.no_grad()
     def _copy(self) -> None:
         tensors = self.trainer.tensors()
-        self.copied = None  # half a copy is none
+        self.copied = None  # half a copy is useless
         self.copy = {name: tensor for name, tensor in self.copy.items() if name in tensors}
         for name, tensor in tensors.items():
             if name not in self.copy:

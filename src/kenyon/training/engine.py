@@ -27,8 +27,8 @@ from kenyon.random import Noise, Purpose, shuffled
 from kenyon.training.batches import Batch, Fleet, Loader, Samples
 from kenyon.training.checkpoint import Position
 from kenyon.training.device import Captured, Lanes, Runs, require_memory
-from kenyon.training.gradients import RunLoss, data_gradients, factors_of_layers
-from kenyon.training.importance import Draws, Measuring, PredictionLoss
+from kenyon.training.gradients import PredictionLoss, RunLoss, data_gradients, factors_of_layers
+from kenyon.training.importance import Draws, Measuring
 from kenyon.training.regime import Training
 from kenyon.training.replay import Memory
 

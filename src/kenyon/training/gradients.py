@@ -29,6 +29,8 @@ from kenyon.training.device import Lanes, Runs
 
 # (run, its named weights, outputs, batch) -> scalar loss; or for all: (slice, rows (R, P), outputs, batch) -> (R,)
 RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
+# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
+PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
 SMALL = 2**16  # numbers of a tensor: what one program of a copy of many takes
 

@@ -28,7 +28,7 @@ from kenyon.training.batches import Batch, Fleet, Loader
 from kenyon.training.checkpoint import Position
 from kenyon.training.device import Lanes, Runs
 from kenyon.training.evaluation import chunk_of
-from kenyon.training.gradients import RunLoss, grouped_gradients, stacked_gradients
+from kenyon.training.gradients import PredictionLoss, RunLoss, grouped_gradients, stacked_gradients
 from kenyon.utils.determinism import USUAL_RUNS, is_steady, of_each_run
 from kenyon.utils.threads import piece_by_piece
 
@@ -62,9 +62,6 @@ class Draws:
 STACKED = 80  # runs that fill a GPU with batches of 20
 GROUPED = 16  # batches that go through a network at once, one run after another
 WINDOWS = 2**28  # numbers that all windows of a convolution may have then, half a gigabyte in bfloat16
-
-# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
-PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
 
 class Workplace(Protocol):

@@ -1,16 +1,10 @@
-"""What a method adds to a loss: its penalties on predictions and on weights, for the fleet at work.
-
-What a fleet minimises: the loss of the stage at hand, and the penalties of its method.
-
-Whether a network was made for the tasks and the method that it meets.
-"""
+"""The penalties of a method in one training, and the check that network, tasks and method fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-import torch
 from torch import Tensor
 
 from kenyon.backends.layout import Rows
@@ -18,16 +12,13 @@ from kenyon.backends.triton.updates import Force
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
 from kenyon.methods import Method
-from kenyon.methods.mechanism import Hooks
 from kenyon.methods.penalties.weights import Penalty, PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.models import Net, Outputs
-from kenyon.training.batches import Batch
 from kenyon.training.device import Runs
-from kenyon.training.engine import Engine
-from kenyon.training.importance import PredictionLoss
+from kenyon.training.gradients import PredictionLoss
 
 
-class Terms:
+class Penalties:
     def __init__(
         self,
         net: Net,
@@ -36,12 +27,14 @@ class Terms:
         theta: Tensor,
         importance: Tensor,
         anchor: Tensor,
-        hooks: Sequence[Hooks],
+        shown: Sequence[Callable[[], dict[str, Tensor]]] = (),
     ) -> None:
-        """The tensors are the trainer's, and stay in place. `heads` (n,) are those in use."""
+        """The tensors are the trainer's, and stay in place. `heads` (n,) are those in use; `shown` give the tensors
+        that mechanisms show to penalties on weights.
+        """
         self.net, self.method, self.heads = net, method, heads
-        self.theta, self.importance, self.anchor, self.hooks = theta, importance, anchor, hooks
-        self.penalised = False  # whether penalties on the weights act in this phase
+        self.theta, self.importance, self.anchor, self.shown = theta, importance, anchor, shown
+        self.active = False  # whether penalties on weights act in this phase
         self.first_task = True  # whether penalties on predictions do not adapt yet
 
     @property
@@ -49,9 +42,15 @@ class Terms:
         """Whether each learner's own prediction is looked at."""
         return "learner_outputs" in self.method.needs
 
+    @property
+    def validated(self) -> PredictionLoss | None:
+        """The penalties on predictions that count in the validation loss; none of them sees learners' own outputs."""
+        counting = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
+        return partial(self.said, counting) if counting else None
+
     def values(self) -> list[Tensor]:
         """What the penalties on weights amount to, (R,) each, of those that count in the validation loss."""
-        if not self.penalised:
+        if not self.active:
             return []
         weights = self._weights()
         counting = (p for p in self.method.parameter_penalties if getattr(p, "validated", True))
@@ -59,7 +58,7 @@ class Terms:
 
     def forces(self, gradient: Tensor) -> list[Force]:
         """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
-        if not self.penalised:
+        if not self.active:
             return []
         weights = self._weights()
         each = ((penalty, penalty.forces(weights, gradient)) for penalty in self.method.parameter_penalties)
@@ -84,8 +83,8 @@ class Terms:
 
     def _weights(self) -> Weights:
         """What penalties on weights look at."""
-        of_hooks = {name: tensor for hook in self.hooks for name, tensor in hook.shown().items()}
-        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, **of_hooks)
+        of_mechanisms = {name: tensor for shown in self.shown for name, tensor in shown().items()}
+        return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, **of_mechanisms)
 
 
 def _repeated(strength: float | Tensor, value: Tensor) -> float | Tensor:
@@ -116,41 +115,6 @@ def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
         f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
         "kenyon.backends.triton.updates), empty where nothing does: return [QuadraticPull(...)]."
     )
-
-
-class Objective(Terms):
-    def __init__(
-        self,
-        net: Net,
-        method: Method,
-        engine: Engine,
-        theta: Tensor,
-        importance: Tensor,
-        anchor: Tensor,
-        hooks: Sequence[Hooks],
-    ) -> None:
-        super().__init__(net, method, engine.heads, theta, importance, anchor, hooks)
-        self.engine = engine
-
-    def of_batch(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-        """The loss of a training batch. Penalties on the weights come as `forces`."""
-        loss = self.engine.batch_loss(row, out, batch)
-        penalties = self.method.prediction_penalties
-        return loss + self.said(penalties, run, row, out, batch.weight) if penalties else loss
-
-    @property
-    def validated(self) -> PredictionLoss | None:
-        """The penalties on predictions that count in the validation loss; none of them looks at learners' own."""
-        counting = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
-        return partial(self.said, counting) if counting else None
-
-    @torch.no_grad()
-    def held_out(self, into: Tensor) -> None:
-        """The loss on validation data (R,), with the penalties that count in it."""
-        into.zero_()
-        self.engine.held_out_loss(self.theta, into, self.validated)
-        for value in self.values():
-            into.add_(value)
 
 
 def check_fit(net: Net, streams: Sequence[Stream], method: Method) -> None:

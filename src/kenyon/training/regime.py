@@ -1,7 +1,4 @@
-"""The training regime of a benchmark, as data.
-
-How the learning rate falls within a task, and which of its weights the task leaves.
-"""
+"""The training regime of a benchmark, as data, and its learning rate schedules."""
 
 from __future__ import annotations
 
@@ -95,19 +92,54 @@ class Training:
             raise ConfigError(f"validation is a share between 0 and 1, not {self.validation}.")
 
 
-# How far above its best a loss must be, in what it could still change at the rates to come, for a run to be settled.
+# How far above its best a loss must be, relative to the change that is still possible, for a run to be settled.
 SAFETY = 5.0
 
 
-class Plateau:
-    """Follows the validation loss: every run's rate falls when its own is tired, and its best weights are kept.
+class Schedule:
+    """How the learning rate falls within a task, and which of its weights the task leaves."""
 
-    A run is settled when no epoch to come can bring better weights: its rate falls, and its loss is above the best by
-    `SAFETY` times all that it could still change. Nothing is kept of a settled run any more, whoever trains on beside
-    it. What it could still change: as long as it is not better, the rate falls every `patience` epochs, and with it
-    the changes: patience * swing * (1 / drop + 1 / drop^2 + ...), swing being the largest change from one epoch to
-    the next at the rate before.
+    validates = False  # follows the validation loss after every epoch
+    dropped: Tensor | None = None  # (R,) 1 for runs whose rate fell after the last epoch, if it follows the loss
+    settled: Tensor | None = None  # (R,) 1 for runs whose best weights cannot change any more in this phase
+
+    @property
+    def settles(self) -> bool:
+        """False if every epoch of a phase is trained."""
+        return False
+
+    def never_settle(self) -> None: ...
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the state, which checkpoints save."""
+        return {}
+
+    def begin(self, theta: Tensor) -> None:
+        """Start a phase."""
+
+    def before_epoch(self, epoch: int, rate: Tensor) -> None: ...
+
+    def follow(self, theta: Tensor, loss: Tensor, rate: Tensor) -> Tensor:
+        """Take the validation losses (R,) of an epoch, and lower rates; return which fell, (R,) bool."""
+        raise NotImplementedError
+
+    def finish(self, theta: Tensor) -> None:
+        """Put the weights that the phase leaves into theta (R, P)."""
+
+
+class Plateau(Schedule):
+    """Lowers the rate of a run when its validation loss stops improving, and keeps the best weights.
+
+    A run is settled when no later epoch can bring better weights: its rate falls, and its loss is above the best by
+    `SAFETY` times the change that is still possible. Later weights of a settled run are not kept, whichever runs
+    train on. The change that is still possible: as long as the loss is not better, the rate falls every `patience`
+    epochs, and the changes with it: patience * swing * (1 / drop + 1 / drop^2 + ...), where swing is the largest
+    change from one epoch to the next at the previous rate.
     """
+
+    validates = True
+    dropped: Tensor
+    settled: Tensor
 
     def __init__(self, training: Training, theta: Tensor) -> None:
         self.patience, self.drop = training.patience, training.drop
@@ -118,7 +150,7 @@ class Plateau:
         def zeros() -> Tensor:
             return torch.zeros(len(theta), device=theta.device)
 
-        self.best_loss, self.waited = zeros(), zeros()
+        self.best_loss, self.waited, self.dropped = zeros(), zeros(), zeros()
         self.before, self.swing, self.settled = zeros(), zeros(), zeros()
 
     @property
@@ -129,57 +161,45 @@ class Plateau:
         self.reach = torch.inf
 
     def tensors(self) -> dict[str, Tensor]:
-        names = ("best", "best_loss", "waited", "before", "swing", "settled")
+        names = ("best", "best_loss", "waited", "before", "swing", "settled", "dropped")
         return {name: getattr(self, name) for name in names}
 
     def begin(self, theta: Tensor) -> None:
         self.best.copy_(theta)
         self.best_loss.fill_(torch.inf)
-        self.swing.fill_(torch.inf)  # the first rate has none before it
+        self.swing.fill_(torch.inf)  # there is no rate before the first
         for tensor in (self.waited, self.before, self.settled):
             tensor.zero_()
 
-    def before_epoch(self, epoch: int, rate: Tensor) -> None: ...
-
     def follow(self, theta: Tensor, loss: Tensor, rate: Tensor) -> Tensor:
-        """After an epoch with validation losses (R,): which runs are tired, (R,) bool. Their rates have dropped."""
         better = (loss < self.best_loss) & (self.settled == 0)
         self.best_loss.copy_(torch.where(better, loss, self.best_loss))
         self.best.copy_(torch.where(better.unsqueeze(1), theta, self.best))
         self.waited.add_(1).masked_fill_(better, 0.0)
         self.swing.copy_(torch.maximum(self.swing, (loss - self.before).abs()))
         self.before.copy_(loss)
-        tired = self.waited >= self.patience
-        rate.copy_(torch.where(tired, rate / self.drop, rate))
-        self.settled.masked_fill_(tired & (loss - self.best_loss > self.reach * self.swing), 1.0)
-        self.waited.masked_fill_(tired, 0.0)
-        self.swing.masked_fill_(tired, 0.0)
-        return tired
+        fell = self.waited >= self.patience
+        rate.copy_(torch.where(fell, rate / self.drop, rate))
+        self.settled.masked_fill_(fell & (loss - self.best_loss > self.reach * self.swing), 1.0)
+        self.waited.masked_fill_(fell, 0.0)
+        self.swing.masked_fill_(fell, 0.0)
+        self.dropped.copy_(fell)
+        return fell
 
     def finish(self, theta: Tensor) -> None:
         theta.copy_(self.best)
 
 
-class Step:
-    """One fall at a fixed epoch; the last weights are kept."""
+class StepDecay(Schedule):
+    """Lowers the rate once, after `drop_epoch` epochs; keeps the final weights."""
 
-    def __init__(self, training: Training, theta: Tensor) -> None:
+    def __init__(self, training: Training) -> None:
         self.drop, self.drop_epoch = training.drop, training.drop_epoch
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
-
-    def begin(self, theta: Tensor) -> None: ...
 
     def before_epoch(self, epoch: int, rate: Tensor) -> None:
         if epoch == self.drop_epoch:
             rate.div_(self.drop)
 
-    def finish(self, theta: Tensor) -> None: ...
-
-
-Schedule = Plateau | Step
-
 
 def choose_schedule(training: Training, theta: Tensor) -> Schedule:
-    return Plateau(training, theta) if training.schedule == "plateau" else Step(training, theta)
+    return Plateau(training, theta) if training.schedule == "plateau" else StepDecay(training)

@@ -1,149 +1,195 @@
-"""The training loop: a fleet of runs learns its phases one after another.
+"""The training loop: runs learn their tasks one after another.
 
-Read `Trainer._run` from top to bottom. Everything it changes is a tensor with a leading run axis that stays in
-place (so that steps can be captured as CUDA graphs and states saved whole); every random number is a function
-of (seed, purpose, phase, epoch, step). Nothing else decides a result.
+Read `Trainer.epochs` and `Trainer.step`. All state is tensors with a leading run axis that stay in place, so that
+steps can be captured as CUDA graphs and checkpoints hold all of it; every random number is a function of (seed,
+purpose, phase, epoch, step). Nothing else decides a result.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from kenyon.backends.layout import Rows
 from kenyon.backends.optimizers import Adam, Optimiser, Sgd, bound, why_overshot
 from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Idle
 from kenyon.data.tasks import Stream
 from kenyon.methods import Method
 from kenyon.methods.importance import GradientImportance, accumulated
-from kenyon.methods.mechanism import Hooks, Tracking
-from kenyon.models import Net
+from kenyon.methods.mechanism import Attached, Tracker
+from kenyon.models import Net, Outputs
 from kenyon.models.nodes import Nodes
 from kenyon.random import Purpose
-from kenyon.training.checkpoint import Position
-from kenyon.training.device import Answers, Finite, on_device
+from kenyon.training.batches import Batch
+from kenyon.training.checkpoint import Interrupted, Position
+from kenyon.training.device import Answers, Finite, Runs, on_device
 from kenyon.training.engine import Engine
 from kenyon.training.evaluation import Discrete, Evaluation, evaluate, evaluate_members, member_rows
 from kenyon.training.gradients import idle_heads
-from kenyon.training.objective import Objective, check_fit
-from kenyon.training.regime import Plateau, Training, choose_schedule
+from kenyon.training.objective import Penalties, check_fit
+from kenyon.training.regime import Training, choose_schedule
 from kenyon.utils.clock import since
 from kenyon.utils.determinism import is_steady
 from kenyon.utils.threads import cpu_threads
 
-
-class Interrupted(Exception):
-    """The watcher asked to stop; the trainer's tensors and position hold a complete epoch."""
-
-
-# Called after every epoch with the trainer; returns True to stop there.
+# Called by `Trainer.run` after every epoch; returns True to stop there.
 Watcher = Callable[["Trainer"], bool]
 
 
+@dataclass(frozen=True)
+class Epoch:
+    """A position in the training, between two epochs."""
+
+    phase: int  # finished phases: a phase is one stage of one task
+    number: int  # finished epochs of the next phase
+    phase_finished: bool  # a phase has just been finished: weights chosen, and after its last stage the task tested
+
+
 class Trainer:
-    """A fleet of runs that learn their tasks one after another: `run` is the loop."""
+    """Trains R runs on their streams: `for epoch in trainer.epochs()`."""
 
     def __init__(
         self, net: Net, streams: Sequence[Stream], method: Method, training: Training, *, members: int = 1
     ) -> None:
-        """One run a stream; `members`: how many networks a run has that learn independently. Each is a row, and rows
-        share nothing, so what is said of runs below is true of rows.
+        """One run a stream. `members`: independent networks of a run; each is a row, and rows share nothing, so that
+        all that is said of runs below holds for rows.
         """
         check_fit(net, streams, method)
         self.net, self.method, self.training = net, method, training
         self.streams, self.members = tuple(streams), members
         self.device = net.device
         if self.device.type == "cuda":
-            # Shapes never change: the fastest convolution is worth finding, unless it shall be the same every time.
+            # Shapes never change: search the fastest convolution, except where it has to be the same every time.
             torch.backends.cudnn.benchmark = not is_steady()
         tasks, stages = range(len(streams[0].tasks)), len(method.stages)
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
-        # A phase is one stage of one task; joint training has all tasks in one.
         self.phases: list[tuple[int, ...]] = [some for some in learned for _ in range(stages)]
         rows = member_rows(streams, members)
         self.engine = Engine(net, rows, training, self.phases, self._measured(), method.replay, members)
         self.fleet = self.engine.fleet
         R = len(rows)
 
-        # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
+        # The state: saved in checkpoints, and sufficient to resume.
         self.theta = net.initial(self.fleet.seeds)  # (R, P)
         self.optimiser = self.new_optimiser(self.theta)
         self.schedule = choose_schedule(training, self.theta)
         self.rate = torch.zeros(R, device=self.device)
-        # (R, Pp) what the task before left, where its importance is measured
-        self.anchor = self._protected(self.theta).clone()
+        self.anchor = self._protected(self.theta).clone()  # (R, Pp) weights that the previous task left
         self.importance = torch.zeros_like(self.anchor)
         self.discrete = Discrete(net, self.fleet) if method.schedule == "discrete" else None
-        self.hooks: list[Hooks] = [mechanism.attach(self) for mechanism in method.mechanisms]
-        self.tracking: Tracking | None = None
+        self.mechanisms: list[Attached] = [mechanism.attach(self) for mechanism in method.mechanisms]
+        self.tracker: Tracker | None = None
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
-            self.tracking = method.importance.track(self)
-            self.hooks.append(self.tracking)
+            self.tracker = method.importance.track(self)
 
-        if isinstance(self.schedule, Plateau) and (self.carries or any(hook.every_epoch for hook in self.hooks)):
-            self.schedule.never_settle()  # every epoch counts for more than the weights it finds
+        # Every epoch counts where more than the best weights is kept of it.
+        if self.carries or self.tracker is not None or any(one.every_epoch for one in self.mechanisms):
+            self.schedule.never_settle()
 
-        # Work space: rebuilt at will, never saved.
-        if self.optimiser.multiplies and not any(hook.within_steps for hook in self.hooks):
+        # Work space: rebuilt at any time, never saved.
+        self.masks = [one.mask for one in self.mechanisms if one.mask is not None]
+        if self.optimiser.multiplies and self.tracker is None and not self.masks:
             self.engine.keep_factors()
-        state = (self.theta, self.importance, self.anchor, self.hooks)
-        self.objective = Objective(net, method, self.engine, *state)
+        shown = [one.shown for one in self.mechanisms]
+        self.penalties = Penalties(net, method, self.engine.heads, self.theta, self.importance, self.anchor, shown)
         self.validation_loss = torch.zeros(R, device=self.device)
         self.finite, self.settling = Finite(R, self.device), Answers(self.device)
 
     def close(self) -> None:
-        """Free everything but what others refer to. Trainer, engine, hooks and captured steps refer to each other, so
-        that data and work space would otherwise stay until the garbage collector runs.
+        """Free everything but what others refer to. Trainer, engine and captured steps refer to each other: data and
+        work space would otherwise stay until the garbage collector runs.
         """
         vars(self.engine).clear()
         vars(self).clear()
 
     # ------------------------------------------------------------------ the loop
 
-    def run(self, watch: Watcher | None = None) -> Position:
-        """Train from the present position to the end."""
-        with on_device(self.device), cpu_threads(None):
-            return self._run(watch)
-
-    def _run(self, watch: Watcher | None) -> Position:
+    def epochs(self) -> Iterator[Epoch]:
+        """Train from the current position. Yields after every epoch, and again when a phase is finished; in between,
+        the caller may save, report or stop.
+        """
         at = self.position
         while at.phase < len(self.phases) and self.live:
-            started = time.perf_counter()
-            self._enter_phase()
-            if at.epoch == 0:
-                self._begin_phase()
-            at.seconds += since(started)
+            with self._working():
+                self.enter_phase()
+                if at.epoch == 0:
+                    self.start_phase()
             settled = False
             while at.epoch < self.training.epochs and not settled:
-                started = time.perf_counter()
-                self.schedule.before_epoch(at.epoch, self.rate)
-                for hook in self.hooks:
-                    hook.before_epoch()
-                self.train_epoch(self._step, self.theta)
-                for hook in self.hooks:
-                    hook.after_epoch()
-                if isinstance(self.schedule, Plateau):
-                    self.engine.repeat(self._validate, self.engine.validation.steps)
-                settled = self._settled()
-                self._retire_diverged(last=settled or at.epoch + 1 == self.training.epochs)
-                at.epoch += 1
-                at.seconds += since(started)
-                if watch is not None and watch(self):
-                    raise Interrupted
+                with self._working():
+                    self.schedule.before_epoch(at.epoch, self.rate)
+                    for mechanism in self.mechanisms:
+                        mechanism.before_epoch()
+                    self.train_epoch(self.step, self.theta)
+                    for mechanism in self.mechanisms:
+                        mechanism.after_epoch()
+                    if self.schedule.validates:
+                        self.engine.repeat(self.validate, self.engine.validation.steps)
+                    settled = self._settled()
+                    self._retire_diverged(last=settled or at.epoch + 1 == self.training.epochs)
+                    at.epoch += 1
+                yield Epoch(at.phase, at.epoch, phase_finished=False)
                 if not self.live:
-                    return at
-            at.epoch = self.training.epochs  # also where the last ones were left out: random numbers go by it
-            started = time.perf_counter()
-            self._finish_phase()
-            at.seconds += since(started)
+                    return
+            at.epoch = self.training.epochs  # skipped epochs count: random numbers depend on it
+            with self._working():
+                self.finish_phase()
             at.phase, at.epoch = at.phase + 1, 0
-            if watch is not None and watch(self) and at.phase < len(self.phases):
+            yield Epoch(at.phase, 0, phase_finished=True)
+
+    def run(self, watch: Watcher | None = None) -> Position:
+        """Train from the current position to the end, or until `watch` returns True, which raises `Interrupted`."""
+        for _ in self.epochs():
+            if watch is not None and watch(self) and self.position.phase < len(self.phases):
                 raise Interrupted
-        return at
+        return self.position
+
+    def step(self) -> None:
+        """One batch of every run: gradients of loss and penalties, then the update."""
+        engine = self.engine
+        engine.step_gradients(self.theta, self.batch_loss, forward=engine.stage.forward, own=self.penalties.needs_own)
+        self.finite.add(engine.loss)
+        if self.tracker is not None:
+            self.tracker.before_step()
+        pulls = self.penalties.forces(self.gradient)
+        moving = (self.theta, self.gradient, self.rate, self.present)
+        keep = self.tracker is not None
+        self.optimiser.step(*moving, pulls, keep=keep, idle=self._idle, factors=self._factors)
+        for mask in self.masks:
+            self.theta.mul_(mask)
+        if self.tracker is not None:
+            self.tracker.after_step()
+        engine.loader.step.add_(1)
+
+    def batch_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
+        """The loss of a training batch; penalties on weights come as closed-form gradients instead."""
+        loss, on_predictions = self.engine.batch_loss(row, out, batch), self.method.prediction_penalties
+        return loss + self.penalties.said(on_predictions, run, row, out, batch.weight) if on_predictions else loss
+
+    @torch.no_grad()
+    def validate(self) -> None:
+        """The loss on validation data (R,), with the penalties that count in it; then the schedule."""
+        self.validation_loss.zero_()
+        self.engine.held_out_loss(self.theta, self.validation_loss, self.penalties.validated)
+        for value in self.penalties.values():
+            self.validation_loss.add_(value)
+        self.finite.add(self.validation_loss)
+        self.optimiser.restart(self.schedule.follow(self.theta, self.validation_loss, self.rate))
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Count the time that training takes, on the network's device."""
+        started = time.perf_counter()
+        with on_device(self.device), cpu_threads(None):
+            yield
+        self.position.seconds += since(started)
 
     @property
     def position(self) -> Position:
@@ -160,16 +206,16 @@ class Trainer:
 
     @property
     def task(self) -> int:
-        """How many tasks were learned before this one; where every task begins anew, none ever was."""
-        return 0 if self._begins_anew else self.tasks_before
+        """The number of tasks learned before this one; 0 if the schedule reinitializes for each task."""
+        return 0 if self._reinitializes else self.tasks_before
 
     @property
-    def _begins_anew(self) -> bool:
+    def _reinitializes(self) -> bool:
         return self.method.schedule in ("restart", "discrete")
 
     @property
     def tasks_before(self) -> int:
-        """How many tasks all stages of were gone through, whatever the schedule made of them."""
+        """The number of tasks whose stages are all finished, whatever the schedule."""
         return self.position.phase // len(self.method.stages)
 
     @property
@@ -178,22 +224,15 @@ class Trainer:
 
     @property
     def done(self) -> float:
-        """How many epochs are behind, of `len(phases) * training.epochs`, each counted by its steps: one of a larger
-        task is worth more than one.
-        """
+        """Finished epochs, of `len(phases) * training.epochs`, each weighted by its number of steps."""
         at, each, steps = self.position, self.training.epochs, self._steps
         behind = sum(steps[: at.phase]) * each + (steps[at.phase] * at.epoch if at.epoch else 0)
         return behind * len(steps) / sum(steps)
 
     @cached_property
     def _steps(self) -> list[int]:
-        """Of an epoch of each phase, for the run with most samples."""
+        """Steps of an epoch of each phase, for the run with most samples."""
         return [-(-self.fleet.largest("train", [phase]) // self.training.batch) for phase in self.phases]
-
-    @property
-    def penalised(self) -> bool:
-        """Whether penalties on the weights act."""
-        return self.method.from_first or self.task + 1 >= self.training.penalties_from
 
     @property
     def parameter_count(self) -> int:
@@ -201,77 +240,81 @@ class Trainer:
         return self.discrete.parameter_count if self.discrete else self.net.parameter_count * self.members
 
     def tensors(self) -> dict[str, Tensor]:
-        """The state by name. All tensors have a leading run axis."""
+        """Return the state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "rate": self.rate, "importance": self.importance, "anchor": self.anchor}
-        parts = (self.schedule, self.optimiser, *self.hooks, *([self.discrete] if self.discrete else []))
+        optional = [part for part in (self.tracker, self.discrete) if part is not None]
+        parts = (self.schedule, self.optimiser, *self.mechanisms, *optional)
         return own | {name: tensor for part in parts for name, tensor in part.tensors().items()}
 
     # ------------------------------------------------------------------ a phase
 
-    def _enter_phase(self) -> None:
-        """Lay out the data of the phase; done anew after a restart."""
+    def enter_phase(self) -> None:
+        """Lay out the data of the phase, also after a restart."""
         stage = self.method.stages[self.stage]
-        self.objective.penalised = self.penalised
-        self.objective.first_task = self.task == 0 and not self.method.from_first
-        self.settling.waiting.clear()  # of the phase before
-        variant = (self.penalised, self.task == 0, self.stage)
+        self.penalties.active = self.method.from_first or self.task + 1 >= self.training.penalties_from
+        self.penalties.first_task = self.task == 0 and not self.method.from_first
+        self.settling.waiting.clear()
+        variant = (self.penalties.active, self.task == 0, self.stage)
         self.engine.enter(self.phases[self.position.phase], stage, variant, self.theta)
 
-    def _begin_phase(self) -> None:
-        # Stages train different parts: momentum from one would move in the next what that is to leave alone. And
-        # nothing goes on where no weights do.
-        if not self.carries or len(self.method.stages) > 1 or self._begins_anew:
+    def start_phase(self) -> None:
+        """Reset what the previous phase left in optimizer and schedule."""
+        # Stages train different parts: momentum of one would move parts that the next holds still. Where weights are
+        # reinitialized, momentum has no meaning.
+        if not self.carries or len(self.method.stages) > 1 or self._reinitializes:
             self.optimiser.restart()
         elif not self.net.shared:
             self._stop_heads()
         if self.stage == 0:
-            self._begin_task()
+            self._start_task()
         self.rate.fill_(self.training.rate)
         self.schedule.begin(self.theta)
         self.finite.clear()
 
     def _stop_heads(self) -> None:
-        """Momentum would carry the head of the task before on, with no loss and no protection to bring it back."""
+        """Reset the momentum of heads: it would move the previous head, with no loss or protection against it."""
         rows = [tensor for tensor in self.optimiser.tensors().values() if tensor.shape == self.theta.shape]
         for momentum in rows:
             for name in self.net.head_names:
                 self.net.layout.view(momentum, name).zero_()
 
-    def _begin_task(self) -> None:
+    def _start_task(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
         if self.discrete is not None:
             self.discrete.begin(self.theta, self.tasks_before)
         self.net.draw_learned(self.theta, self.fleet.seeds, self.tasks_before)
-        for hook in self.hooks:
-            hook.begin_task()
+        for mechanism in self.mechanisms:
+            mechanism.start_task()
+        if self.tracker is not None:
+            self.tracker.start_task()
         if self.training.bounded:
-            forces = self.objective.forces(self.gradient)  # which is free between steps
-            bound(self.importance, forces, self.training.rate, self.optimiser.follows)
+            pulls = self.penalties.forces(self.gradient)  # whose buffer is free between steps
+            bound(self.importance, pulls, self.training.rate, self.optimiser.follows)
 
-    def _finish_phase(self) -> None:
-        """Keep the weights of the phase, weigh their importance, test on every task."""
+    def finish_phase(self) -> None:
+        """Choose the weights of the phase. After the last stage of a task, measure importance and test all tasks."""
         at, importance = self.position, self.method.importance
         self.schedule.finish(self.theta)
         if self.stage + 1 < len(self.method.stages):
-            return  # the task goes on
+            return
         self.net.statistics.hand_on(self.net.layout, self.theta, self.net.head_of(self.phases[at.phase][-1]))
         if self.discrete is not None:
             self.discrete.finish(self.theta, self.tasks_before)
-        for hook in self.hooks:
-            hook.finish_task()
+        for mechanism in self.mechanisms:
+            mechanism.finish_task()
         if importance is not None:
-            estimate = None if self.tracking is None else self.tracking.estimate()  # of the change since the anchor
+            estimate = None if self.tracker is None else self.tracker.estimate()  # of the change since the anchor
             self.anchor.copy_(self._protected(self.theta))
             if isinstance(importance, GradientImportance):
                 self.measure(importance, self.theta, Purpose.IMPORTANCE)
             found = self.estimate if estimate is None else estimate
             self.importance.copy_(accumulated(self.importance, found, self.tasks_before, importance.accumulate))
-        result = self._tested()
+        result = self._evaluate()
         at.records.append({name: getattr(result, name).tolist() for name in result.__dataclass_fields__})
 
-    def _tested(self) -> Evaluation:
-        """On all tasks, one result a run."""
+    def _evaluate(self) -> Evaluation:
+        """Test every run on all tasks."""
         lanes = self.engine.lanes
         if self.discrete is not None:
             return self.discrete.evaluate(lanes, self.live)
@@ -280,58 +323,41 @@ class Trainer:
         return evaluate(self.net, self.theta, self.fleet, lanes, self.live)
 
     def _settled(self) -> bool:
-        """Whether, by what is known of the epochs so far, no epoch to come changes what the phase leaves."""
-        if not (isinstance(self.schedule, Plateau) and self.schedule.settles):
+        """True if, by the epochs known so far, no later epoch changes what the phase leaves."""
+        if self.schedule.settled is None or not self.schedule.settles:
             return False
         self.settling.ask(self.position.epoch, self.schedule.settled)
         return any(all(rows[row] for row in self.live) for _, rows in self.settling.known())
 
     def _retire_diverged(self, *, last: bool) -> None:
-        """Runs whose loss is no longer finite stop here; the others go on."""
+        """Stop runs whose loss is no longer finite; the others continue."""
         at = self.position
-        settled = self.schedule.settled > 0 if isinstance(self.schedule, Plateau) else None
+        settled = None if self.schedule.settled is None else self.schedule.settled > 0
         if last and settled is None:  # nothing was validated since the last update
-            self.finite.add(0 * torch.linalg.vector_norm(self.theta, dim=1))  # NaN where squares are no numbers
+            self.finite.add(0 * torch.linalg.vector_norm(self.theta, dim=1))  # NaN where squares overflow
         for epoch, rows in self.finite.fallen(at.epoch, last=last, settled=settled):
             fallen = {row // self.members for row in rows if row in self.live}
             for run in fallen:
                 at.diverged[run] = [self.tasks_before, epoch]
             if fallen and not self.net.together:
-                self.engine.captured.clear()  # the captured steps still include them
+                self.engine.captured.clear()  # captured steps still include them
 
     def why_diverged(self, run: int) -> str:
-        """What can be told of the reason, as a sentence: nothing if it is none of those that are known, or if the run
-        diverged in a task before, whose penalties are no longer here.
-        """
+        """Return the reason as a sentence; empty if it is unknown, or if the run diverged in an earlier task."""
         place = self.position.diverged[run]
         if place is None or place[0] != self.tasks_before:
             return ""
-        forces = self.objective.forces(self.gradient)  # which is free between steps
+        pulls = self.penalties.forces(self.gradient)
         rates = {row: float(self.rate[row]) for row in range(run * self.members, (run + 1) * self.members)}
-        return why_overshot(forces, self.importance, rates, self.optimiser.follows)
+        return why_overshot(pulls, self.importance, rates, self.optimiser.follows)
 
-    # ------------------------------------------------------------------ an epoch
+    # ------------------------------------------------------------------ what mechanisms use
 
     def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
         self.engine.train_epoch(step, theta, purpose)
 
-    def _step(self) -> None:
-        """One batch of every run: gradient of loss and penalties, then the optimiser."""
-        goal, forward = self.objective, self.engine.stage.forward
-        self.engine.step_gradients(self.theta, goal.of_batch, forward=forward, own=goal.needs_own)
-        self.finite.add(self.engine.loss)
-        for hook in self.hooks:
-            hook.before_update()
-        keep = any(hook.needs_gradient for hook in self.hooks)
-        forces = goal.forces(self.gradient)
-        moving = (self.theta, self.gradient, self.rate, self.present)
-        self.optimiser.step(*moving, forces, keep=keep, idle=self._idle, factors=self._factors)
-        for hook in self.hooks:
-            hook.after_update()
-        self.engine.loader.step.add_(1)
-
     def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
-        """One batch of another network of the same shape: cross-entropy and nothing else."""
+        """Update another network of the same shape by one batch: cross-entropy alone."""
         self.engine.plain_gradients(theta)
         moving = (theta, self.gradient, self.rate, self.present)
         optimiser.step(*moving, keep=False, idle=self._idle, factors=self._factors)
@@ -343,20 +369,8 @@ class Trainer:
 
     @property
     def _idle(self) -> Idle | None:
-        """What has neither gradient nor momentum; where momentum is carried on, an earlier head may have some."""
+        """Heads without gradient and momentum; none where momentum is carried, which an earlier head may have."""
         return None if self.carries else idle_heads(self.net, self.engine.heads_of(self.engine.loader))
-
-    def _validate(self) -> None:
-        """Validation loss; then the schedule."""
-        assert isinstance(self.schedule, Plateau)
-        self.objective.held_out(self.validation_loss)
-        self.finite.add(self.validation_loss)
-        tired = self.schedule.follow(self.theta, self.validation_loss, self.rate)
-        self.optimiser.restart(tired)
-        for hook in self.hooks:
-            hook.rate_dropped(tired)
-
-    # ------------------------------------------------------------------ what hooks use
 
     @property
     def gradient(self) -> Tensor:
@@ -365,6 +379,10 @@ class Trainer:
     @property
     def present(self) -> Tensor:
         return self.engine.loader.present()
+
+    @property
+    def dropped(self) -> Tensor | None:
+        return self.schedule.dropped
 
     @property
     def estimate(self) -> Tensor:
@@ -384,10 +402,10 @@ class Trainer:
         return Adam(theta.shape, self.device)
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
-        """Importance of `theta` for the phase's training data, into self.estimate."""
+        """Measure the importance of `theta` on the phase's training data, into self.estimate."""
         if theta is self.theta:
-            forces, penalties = self.objective.forces, self.objective.validated
-            self.engine.measuring(importance, theta, purpose, forces=forces, penalties=penalties)
+            pulls, on_predictions = self.penalties.forces, self.penalties.validated
+            self.engine.measuring(importance, theta, purpose, forces=pulls, penalties=on_predictions)
         else:  # another network has no penalties
             self.engine.measuring(importance, theta, purpose)
 
@@ -395,7 +413,7 @@ class Trainer:
         return self.engine.activations(nodes, self.theta)
 
     def _measured(self) -> list[GradientImportance]:
-        """The importances that `measure` will be asked for."""
+        """The importances that `measure` is called with."""
         own = [self.method.importance] if isinstance(self.method.importance, GradientImportance) else []
         return own + [importance for mechanism in self.method.mechanisms for importance in mechanism.measures]
 
