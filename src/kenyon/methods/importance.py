@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.errors import ConfigError
+from kenyon.methods.penalties.strength import check_word
 from kenyon.models.heads import NO_CLASS
 
 Accumulate = Literal["average", "sum", "last"]
@@ -113,17 +114,19 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
     """Merge the importance of a finished task into that of the tasks before it."""
     check_merge(how)
-    if isinstance(how, float):
-        return how * old + new
-    if how == "sum":
-        return old + new
-    return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
+    match how:
+        case "average":
+            return (new + tasks_before * old) / (tasks_before + 1)
+        case "sum":
+            return old + new
+        case "last":
+            return new
+    return how * old + new
 
 
 def check_merge(how: Merge) -> None:
-    """Refuse a way of merging importances over tasks that there is not."""
-    if isinstance(how, float):
-        if not 0 <= how <= 1:
-            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")
-    elif how not in get_args(Accumulate):
-        raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")
+    """Refuse an unknown way of accumulating importances."""
+    if isinstance(how, str):
+        check_word("accumulate", how, Accumulate)
+    elif not 0 <= how <= 1:
+        raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")

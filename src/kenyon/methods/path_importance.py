@@ -30,6 +30,10 @@ class PathImportance:
     def track(self, trainer: Steps) -> Tracker:
         return _Path(trainer, self)
 
+    def extend(self, path: Tensor, gradient: Tensor, change: Tensor) -> None:
+        """Add a step to the path integral, in place: -gradient * change of the weights."""
+        path.addcmul_(gradient, change, value=-1)
+
     def weigh(self, path: Tensor, change: Tensor) -> Tensor:
         """The importance of weights, from their path integral and their change over the whole task."""
         return path / (change.square() + self.damping)
@@ -70,7 +74,7 @@ class _Path(_Changes):
         self.path.zero_()
 
     def after_step(self) -> None:
-        self.path.addcmul_(self.gradient, self.change, value=-1)
+        self.how.extend(self.path, self.gradient, self.change)
 
     def estimate(self) -> Tensor:
         return self.how.weigh(self.path, self._protected(self.trainer.theta) - self.trainer.anchor)
