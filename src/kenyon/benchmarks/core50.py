@@ -1,8 +1,8 @@
-"""CORe50: 50 things held in a hand and filmed in 11 places, in 10 tasks of 5 that the seed draws.
+"""CORe50: 50 objects held in a hand and filmed in 11 places, in 10 tasks of 5 that the seed draws.
 
-Sessions 3, 7 and 10 test and the others train, as the dataset's makers propose and the paper's authors have it. In
-their lists the things are in their given order (each task then is one category); the paper's text says that tasks are
-split at random.
+Sessions 3, 7 and 10 test and the others train, as the dataset's authors propose and as in the paper's code. In its
+lists, objects are in their given order (each task is one category); the paper's text says that tasks are split at
+random.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kenyon.errors import DataError
 from kenyon.models import alexnet
 
 OBJECTS, SESSIONS, TASKS, SIDE = 50, 11, 10, 84
-FULL = 128  # pixels of a frame's side, as it is handed out
+FULL = 128  # pixels of a side in the dataset's files
 FRAME = re.compile(r"C_(\d+)_(\d+)_\d+\.png", re.IGNORECASE)
 TEST_SESSIONS = (3, 7, 10)
 CATEGORIES = (
     *("plug adapter", "mobile phone", "scissors", "light bulb", "can"),
     *("glasses", "ball", "marker", "cup", "remote control"),
 )
-HALF = (0.5, 0.5, 0.5)  # as mean and deviation: pixels run from -1 to 1
+HALF = (0.5, 0.5, 0.5)  # mean and standard deviation: pixels run from -1 to 1
 
 
 # Supplementary Section 2.3 has values of EWC, MAS and CAF alone, and grids of their strengths and of what CAF adds to
@@ -90,7 +90,7 @@ def core50(data: Path | None = None) -> Source:
         groups=ShuffledClasses(TASKS),
         mean=HALF,
         std=HALF,
-        origin=films % SESSIONS,  # neighbouring frames of a film are almost one image
+        origin=films % SESSIONS,  # consecutive frames of a film are almost the same image
     )
 
 
@@ -101,7 +101,7 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
         if not _is_frame(name):
             continue
         film, _, frame = name.rpartition("/")
-        if not (said := FRAME.fullmatch(frame)) or film != f"s{int(said[1])}/o{int(said[2])}":
+        if not (match := FRAME.fullmatch(frame)) or film != f"s{int(match[1])}/o{int(match[2])}":
             raise DataError(
                 f"{tree.where(name)} is no frame of that film: their names are C_SESSION_OBJECT_NUMBER.png. "
                 f"{tree.remedy}"

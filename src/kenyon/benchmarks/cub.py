@@ -25,14 +25,14 @@ from kenyon.training.regime import Training
 CLASSES, TASKS, IMAGES = 200, 10, 11_788
 TRAINING_SHARE = 0.8  # of each class, the first in file order
 SIDE = 224
-# The protocol crops for training from the full photograph. Kept at 256 pixels on the shorter side, which testing asks
-# for anyway, all of them fit a GPU; a window of the least area (8%) is then enlarged about threefold instead of less.
+# The protocol crops training views from the full photograph. At 256 pixels on the shorter side, which testing needs
+# anyway, all photographs fit a GPU; the smallest window (8% of the area) is then enlarged about threefold.
 SHORTER = 256
 MEAN = (0.485, 0.500, 0.432)
 STD = (0.232, 0.227, 0.266)
 
 
-# Of large images: one optimizer for all tasks, no validation, and penalties from the first task on.
+# For large images: one optimizer for all tasks, no validation, and penalties from the first task on.
 LARGE_IMAGES = Training(
     epochs=40,
     batch=64,
@@ -66,10 +66,10 @@ LARGE_FORMS = {"fisher": "large", "omega": "large", "afs": "uniform"}
             "cpr-ewc": {"lambda_sp": 2, "lambda_cpr": 0.001},
             "cpr-mas": {"lambda_sp": 0.01, "lambda_cpr": 0.001},
             "agscl": {"lambda_sp": 1e-3, "mu": 1e-2, "rho": 0.1},  # the scripts have 1e-4, 1e-3, 0.5
-            # The column goes on from task to task: initialized for each, it has too few images to become good, 13.2 %
+            # The column continues from task to task: initialized for each, it has too few images, and AAC is 13.2 %
             # instead of 39.4 %.
             "pnc": {"lambda_sp": 10, "reinit": False},
-            # lambda_af: the scripts have 1e-7.
+            # lambda_af, here and on MAS: the scripts have 1e-7.
             "caf-ewc": {"lambda_sp": 5, "lambda_af": 1e-8, "gamma": 0.001},
             "caf-mas": {"lambda_sp": 0.05, "lambda_af": 1e-9, "gamma": 0.001},
         },
@@ -158,14 +158,14 @@ def _is_photograph(name: str) -> bool:
 
 
 def _without(found: Iterable[str]) -> str:
-    """The numbers that no folder with images begins with."""
+    """Return a list of the class numbers without a folder of images."""
     there = {folder.partition(".")[0] for folder in found}
     lacking = [number for i in range(1, CLASSES + 1) if (number := f"{i:03d}") not in there]
     return f"; nothing in {', '.join(lacking[:5])}{', ...' if len(lacking) > 5 else ''}" if lacking else ""
 
 
 def _decode(image: Image.Image) -> Picture:
-    """The shorter side scaled to SHORTER pixels, the longer one in proportion and rounded down."""
+    """Scale the shorter side to SHORTER pixels, the longer one in proportion and rounded down."""
     image = as_bytes(image, "RGB")  # some are grey
     shorter = min(image.size)
     width, height = (SHORTER if side == shorter else SHORTER * side // shorter for side in image.size)

@@ -1,13 +1,10 @@
-"""A drawing enlarged to many: turned and shifted a little, as another hand or another moment would have put it.
+"""Omniglot: 50 alphabets, each a task of 14 to 55 characters, drawn by 20 people.
 
-Everything after the angles is whole numbers, so that every machine makes the same bits.
-
-Omniglot: 50 alphabets, each a task of 14 to 55 characters, drawn by 20 people.
-
-The line of papers reads one prepared file whose making is not published: images of 28 x 28, each drawing enlarged
-to 20 by turning and shifting. It feeds them to the network without any normalisation, hence MEAN and STD. Their
-polarity is not published either. Here they are as the originals, black ink (0) on white paper (255), with more paper
-beyond the edges of a turned or shifted sheet.
+This line of papers reads one prepared file, and how it was made is not published: images of 28 x 28, each drawing
+enlarged to 20 versions by rotation and shifting, given to the network without normalization, hence MEAN and STD. Its
+polarity is not published either. Here images are like the originals, black ink (0) on white paper (255), with paper
+beyond the edges of a rotated or shifted drawing. All computations after the angles are in integers, so that every
+machine gets the same bits.
 """
 
 from __future__ import annotations
@@ -35,7 +32,7 @@ from kenyon.random import key, random_words
 from kenyon.utils.reports import reporter
 from kenyon.utils.threads import side_by_side
 
-FINE = 56  # pixels a side of the drawings that are turned; twice those of the images made from them
+FINE = 56  # pixels a side of the drawings that are rotated; twice those of the images
 SIDE = FINE // 2
 ONE = 1024  # fixed-point unit of positions and of sine and cosine
 WEIGHT = 256  # fixed-point unit of the bilinear weights
@@ -43,7 +40,7 @@ SEED = key(0x0D12A3)  # of the angles and shifts: part of the data, the same for
 
 
 def poses(drawings: int, versions: int, degrees: float, pixels: float) -> Tensor:
-    """How each version lies, (drawings, versions, 4) int32: cosine, sine and where the centre comes from (x, y).
+    """Return the pose of each version, (drawings, versions, 4) int32: cosine, sine and origin of the center (x, y).
 
     Angles are uniform in +-degrees and shifts in +-pixels, both ways. The first version is the drawing itself.
     """
@@ -59,15 +56,17 @@ def poses(drawings: int, versions: int, degrees: float, pixels: float) -> Tensor
 
 
 def enlarge(drawings: Tensor, lying: Tensor) -> Tensor:
-    """Drawings (D, FINE, FINE) uint8 at poses (D, V, 4) as (D, V, SIDE, SIDE) uint8: bilinear, each pixel the mean of
-    2 x 2 fine ones, and 0 beyond its edges."""
+    """Return drawings (D, FINE, FINE) uint8 at poses (D, V, 4) as (D, V, SIDE, SIDE) uint8.
+
+    Bilinear; each pixel is the mean of 2 x 2 fine ones, with 0 beyond the edges.
+    """
     D, V = lying.shape[:2]
     # Sums of the 2 x 2 fine pixels around every corner of the fine grid, from corner -1 to corner FINE + 1.
     sheet = torch.nn.functional.pad(drawings, (2, 2, 2, 2)).to(torch.int32)
     rows = sheet[:, 1:] + sheet[:, :-1]
     sums = rows[:, :, 1:] + rows[:, :, :-1]  # (D, FINE + 3, FINE + 3)
     width, last = FINE + 3, (FINE + 1) * ONE - 1
-    # Pixel centres of an image, seen from its middle, lie on odd corners of the fine grid.
+    # Pixel centers of an image, relative to its middle, lie on odd corners of the fine grid.
     odd = torch.arange(1 - SIDE, SIDE, 2, dtype=torch.int32, device=lying.device)
     across, down = odd.view(1, 1, 1, SIDE), odd.view(1, 1, SIDE, 1)
     cos, sin, x, y = (lying[..., i, None, None] for i in range(4))
@@ -84,7 +83,7 @@ def enlarge(drawings: Tensor, lying: Tensor) -> Tensor:
 
     upper = row(0)
     total = row(width).sub_(upper).mul_(lower).add_(upper, alpha=WEIGHT)
-    # Four pixels under two weights, rounded.
+    # The weighted sum of four pixels, rounded.
     return ((total + (1 << 17)) >> 18).to(torch.uint8).view(D, V, SIDE, SIDE)
 
 
@@ -98,10 +97,9 @@ DRAWERS, SHEET = 20, 105  # people, and pixels of a drawing's side
 SHAPE = (1, SIDE, SIDE)
 MEAN, STD = (0.0,), (1.0,)
 
-# The number of versions is the published one; the ranges are not published. 30 degrees and 3 of 28 pixels are those
-# with which one network protected by EWC comes nearest to what is published of it, of twelve ways that were tried on
-# the first alphabets (benchmarks/omniglot-looks.json). Versions still show the same character: < and ^ are 90 degrees
-# apart.
+# The number of versions is published; the ranges are not. Of twelve choices that were tried on the first alphabets
+# (benchmarks/omniglot-looks.json), one network protected by EWC comes nearest to its published accuracy with 30
+# degrees and 3 of 28 pixels. Versions still show the same character: < and ^ are 90 degrees apart.
 VERSIONS = 20
 DEGREES = 30.0
 PIXELS = 3.0
@@ -130,7 +128,7 @@ omniglot_benchmark = partial(
             "pnc": {"lambda_sp": 1e7},
             "caf-ewc": {"lambda_sp": 5e6, "lambda_af": 1e-12, "gamma": 0.05},
             "caf-mas": {"lambda_sp": 32, "lambda_af": 1e-12, "gamma": 0.05},
-            # 64 old samples of each task would in the end be 3,136 beside 256 new ones: 64 of all tasks together.
+            # 64 old samples of every task would finally be 3,136 with 256 new ones: 64 of all tasks together.
             "er": {"memory": 20, "replay": "mixed"},
         },
         afs="uniform",
@@ -161,7 +159,7 @@ def omniglot(data: Path | None = None) -> Source:
 
 @omniglot_benchmark()
 def omniglot_clean(data: Path | None = None) -> Source:
-    """Omniglot split by people: of an alphabet, nobody whose drawings are tested has drawn for training."""
+    """Omniglot split by people: in an alphabet, people whose drawings test have drawn none for training."""
     return _source("omniglot-clean", data, RandomTestByOrigin)
 
 
@@ -169,7 +167,7 @@ def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partitio
     copy = find(OMNIGLOT, data_folders(data))
     identity = {
         "what": "omniglot",
-        "making": [3, SIDE, VERSIONS, DEGREES, PIXELS],  # the first number counts changes of how it is made
+        "making": [3, SIDE, VERSIONS, DEGREES, PIXELS],  # the first number is the version of this code
         "files": fingerprint(copy.trees, _is_drawing),
     }
     found = cached("omniglot", identity, lambda file: _build(file, copy))
@@ -190,7 +188,7 @@ def _source(name: str, data: Path | None, partition: Callable[[Tensor], Partitio
 
 
 def groups(alphabets: list[tuple[str, list[str]]]) -> Iterator[Group]:
-    """A task for each alphabet."""
+    """Yield a task for each alphabet."""
     start = 0
     for alphabet, names in alphabets:
         yield Group(alphabet.replace("_", " "), tuple(range(start, start + len(names))), fixed=True)
@@ -216,7 +214,7 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
 
 
 def on_paper(drawings: Tensor, lying: Tensor) -> Tensor:
-    """Versions (N, V, 28, 28) of drawings (N, FINE, FINE). As 0 comes from beyond a drawing, its ink is enlarged."""
+    """Return versions (N, V, 28, 28) of drawings (N, FINE, FINE), with paper beyond their edges."""
     return 255 - enlarge(255 - drawings, lying)
 
 
@@ -225,13 +223,13 @@ def _is_drawing(name: str) -> bool:
 
 
 def decoded(image: Image.Image) -> Picture:
-    """Paper from 0 to 255: the share of each fine pixel that no ink covers."""
+    """Return the share of each fine pixel without ink, from 0 to 255."""
     require_size(image, SHEET, SHEET)
     return np.array(as_bytes(image, "L").resize((FINE, FINE), Image.Resampling.BOX))
 
 
 def listed(copy: Copy) -> tuple[list[tuple[str, list[str]]], list[File]]:
-    """The alphabets with their characters' names, and the drawings: character by character, drawer by drawer."""
+    """Return the alphabets with the names of their characters, and the drawings by character and drawer."""
     alphabets: list[tuple[str, list[str]]] = []
     files: list[File] = []
     for tree, archive, expected in zip(copy.trees, copy.dataset.archives, CHARACTERS, strict=True):

@@ -34,7 +34,7 @@ class Benchmark:
     width: int  # of a single learner; several learners share its number of parameters
     training: Training
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
-    widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
+    widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where it is published
     start: Start = "drawn"  # or from the weights that the backbone comes with
     tried: Mapping[str, Tried] = field(default_factory=dict)  # method -> the published grid of each strength
     published: Mapping[str, float] = field(default_factory=dict)  # method -> average accuracy in %, of 5 runs
@@ -49,7 +49,7 @@ class Benchmark:
         return _parameters(self.backbone, width, learners, self.start, self.source)
 
     def width_for(self, learners: int) -> int:
-        """The width at which so many learners have most nearly as many parameters as the single one.
+        """Return the width at which the number of parameters is nearest to that of a single learner.
 
         Five learners on the CIFAR network: 9, as published.
         """
@@ -71,16 +71,16 @@ class Benchmark:
 
 
 def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> int:
-    """The width up to `most` whose number of parameters is nearest to the budget."""
+    """Return the width up to `most` whose number of parameters is nearest to the budget."""
     over = bisect_left(range(1, most + 1), budget, key=parameters) + 1
     return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
 def make(backbone: Backbone, width: int, learners: int, start: Start) -> dict[str, Any]:
-    """What a backbone gives to `Net`: its module, the start, and a function that draws it anew.
+    """Return arguments of `Net`: the module, its start, and a function that initializes another.
 
-    The module is without storage where it can be, since every run draws weights of its own and a large network takes
-    long to draw; it has its values where they are wanted, or constants that come with them.
+    The module has no storage where possible, since every run initializes its own weights and a large network takes
+    long to initialize. It has values where they are the start, or where the module holds constants.
     """
     draw = partial(backbone, width, learners)
     try:
@@ -101,7 +101,7 @@ def _without_storage(draw: Callable[[], nn.Module]) -> nn.Module | None:
         with torch.device("meta"):
             module = draw()
     except (RuntimeError, NotImplementedError):
-        return None  # some constructors look at numbers
+        return None  # some constructors read values
     return module if not isinstance(module, nn.Module) or not has_constants(module) else None
 
 
@@ -164,7 +164,7 @@ def benchmark(
 
 
 def load_benchmark_file(path: Path) -> str:
-    """Import a user's file and give the name of the benchmark in it."""
+    """Import a user's file and return the name of the benchmark in it."""
     before = dict(BENCHMARKS)
     import_file(path, "benchmark")
     new = [name for name, bench in BENCHMARKS.items() if before.get(name) is not bench]
@@ -175,7 +175,8 @@ def load_benchmark_file(path: Path) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark of that name; otherwise an error that names the nearest ones."""
-    if not isinstance(name, str) or name not in BENCHMARKS:
-        raise unknown("benchmark", name, BENCHMARKS)
-    return BENCHMARKS[name]
+    """Return the benchmark of that name, or raise an error that suggests similar ones."""
+    try:
+        return BENCHMARKS[name]
+    except (KeyError, TypeError):
+        raise unknown("benchmark", name, BENCHMARKS) from None

@@ -121,7 +121,7 @@ def _train(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
 
 
 def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
-    """From val/images and its annotations, or from folders of classes, into which many people sort it."""
+    """Read val/images with its annotations, or folders of classes, into which it is often sorted."""
     class_of: dict[str, str] = {}
     if ANNOTATIONS in inside:
         rows = [line.split("\t") for line in read_text(tree, ANNOTATIONS).splitlines() if line.strip()]
@@ -148,7 +148,7 @@ def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
 
 
 def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: str) -> int:
-    """How many images each class has. All have the same number: a copy cut short shows."""
+    """Return the number of images of a class. It is the same for all: otherwise the copy is incomplete."""
     strange = sorted(set(part) - set(classes))
     if strange:
         raise DataError(f"{tree.where(folder)} has images of {strange[0]}, which wnids.txt lacks. {tree.remedy}")
@@ -165,7 +165,7 @@ def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: s
 
 
 def _names(tree: Tree, inside: list[str], classes: list[str]) -> list[str]:
-    """The first word for each class where words.txt tells, made different by the class's number where need be."""
+    """Return the first word for each class from words.txt, with the class's number where words are equal."""
     lines = read_text(tree, "words.txt").splitlines() if "words.txt" in inside else []
     words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
     names = [words.get(wnid) or wnid for wnid in classes]

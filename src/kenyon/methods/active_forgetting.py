@@ -43,12 +43,13 @@ AF2_PAPER = "its AF-2 pulls towards a network that has finished learning the tas
 
 @dataclass(frozen=True)
 class ExpandedNetwork:
-    """A second network that learns every task alone (AFEC): one epoch before each epoch of the main network, after
-    which its Fisher information is measured. It starts from the same first weights and goes on from task to task.
+    """A second network that learns every task alone (AFEC), from the same initial weights and from task to task.
 
-    waits: whether it begins to learn the first task only when the learning rate falls for the first time. So it is in
-    the authors' code, where the optimiser that it has until then moves another network. Where the rate falls by the
-    calendar and not by the validation loss, it does not learn the first task at all.
+    It trains for one epoch before each epoch of the main network; then its Fisher information is measured.
+
+    waits: it begins to learn the first task when the learning rate falls for the first time, as in the authors' code,
+    where its optimizer moves another network until then. Where the rate falls after a fixed number of epochs, it does
+    not learn the first task at all.
     """
 
     importance: GradientImportance = field(default_factory=fisher_published)

@@ -15,19 +15,19 @@ from kenyon.methods.registry import method
 
 @method(family="unprotected", color="#8c8c8c", hue="grey")
 def finetune() -> Method:
-    """Train on task after task and protect nothing."""
+    """Train on task after task without protection."""
     return Method()
 
 
 @method(family="reference", color="#bfbfbf")
 def random_init() -> Method:
-    """Learn every task from the first weights: the reference that forward transfer needs."""
+    """Learn every task from the initial weights: the reference for forward transfer."""
     return Method(schedule="restart")
 
 
 @method(family="replay", cite="Chaudhry et al., 2019 (arXiv:1902.10486)", color="#84584e")
 def er(memory: int = 20, replay_batch: int = 64, replay: ReplayForm = "published") -> Method:
-    """Experience replay: keep old samples (no other method does), `memory` of every class, and learn them again."""
+    """Experience replay: keep `memory` samples of every class and train on them again. No other method keeps any."""
     return Method(replay=Replay(memory, replay_batch, replay))
 
 
@@ -62,5 +62,5 @@ def joint_af1(lambda_af: Strength) -> Method:
 
 @method(family="joint", color="#404040")
 def joint() -> Method:
-    """Train on all tasks at once: what continual learning is measured against."""
+    """Train on all tasks at once: the reference of continual learning."""
     return Method(schedule="joint")

@@ -105,7 +105,7 @@ class Method:
 
     @property
     def active_column(self) -> bool:
-        """Whether the network needs a second column."""
+        """True if the network needs a second column."""
         return any(stage.active_column for stage in self.stages)
 
     def learned(self, bare: Net) -> dict[str, tuple[int, ...]]:
@@ -124,7 +124,7 @@ class Method:
 
     @cached_property  # every step asks
     def needs(self) -> frozenset[str]:
-        """What penalties on predictions look at besides the joint prediction: some of `NEEDS`."""
+        """The needs of penalties on predictions besides the joint prediction, some of `NEEDS`."""
         return frozenset().union(*(needs_of(penalty) for penalty in self.prediction_penalties))
 
 

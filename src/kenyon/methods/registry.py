@@ -42,7 +42,7 @@ class MethodSpec:
     build: Callable[..., Method]
     family: str = ""  # one of FAMILIES; users' own methods have none
     cite: str = ""
-    defaults: Mapping[str, float] = field(default_factory=dict)  # to begin with on data that nobody has tuned on
+    defaults: Mapping[str, float] = field(default_factory=dict)  # of strengths, for data without tuned ones
     # What "paper" and "authors" set, where a method has such forms; a text says why there is none.
     definitions: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict)
     color: str | None = None  # in pictures, #rrggbb: one color a family, distinct also in grey; CAF stands out
@@ -61,7 +61,7 @@ class MethodSpec:
     def _hints(self) -> dict[str, Any]:
         try:
             return get_type_hints(self.build)
-        except NameError:  # annotations that mean nothing at run time: no strengths, and numbers only
+        except NameError:  # annotations for type checkers alone: all settings are numbers
             return {}
 
     @property
@@ -83,7 +83,7 @@ class MethodSpec:
 
     @property
     def multi(self) -> bool:
-        """Whether the method has several learners; True where that depends on unknown values."""
+        """True for several learners, also where that depends on unknown values."""
         return self.example.multi
 
     @property
@@ -93,7 +93,7 @@ class MethodSpec:
 
     @property
     def apart(self) -> bool:
-        """Whether learners are independent."""
+        """True if learners are independent."""
         return self.example.apart
 
     @property
@@ -102,7 +102,7 @@ class MethodSpec:
 
     @property
     def keeps_samples(self) -> bool:
-        """Whether the method keeps samples of earlier tasks."""
+        """True if the method keeps samples of earlier tasks."""
         return self.example.replay is not None
 
     @property
@@ -110,7 +110,7 @@ class MethodSpec:
         """The method at made-up values, for properties that do not depend on them."""
         try:
             return self({name: _made_up(self._hints.get(name)) for name in self.required})
-        except Exception:  # a user's function may refuse values that nobody chose
+        except Exception:  # a user's function may refuse made-up values
             if not self.required:
                 raise
             return UNKNOWN
@@ -182,9 +182,11 @@ def method(build: Build | None = None, *, name: str | None = None, **declared: A
 
 def find_method(name: str) -> MethodSpec:
     """Return the method of that name, or raise an error that suggests similar ones."""
-    if not isinstance(name, str) or name not in METHODS:
-        raise ConfigError(f"{unknown('method', name, METHODS)} One of your own goes by its file: --method mine.py.")
-    return METHODS[name]
+    try:
+        return METHODS[name]
+    except (KeyError, TypeError):
+        told = unknown("method", name, METHODS)
+        raise ConfigError(f"{told} One of your own goes by its file: --method mine.py.") from None
 
 
 def load_method_file(path: Path) -> list[str]:
@@ -221,7 +223,7 @@ def switches() -> frozenset[str]:
 
 
 def _first(hint: Any) -> Any:
-    """The first of alternatives: None may stand beside any type."""
+    """Return the first alternative of a union: any setting may also be None."""
     return get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
 
 
@@ -233,7 +235,7 @@ def _kind(hint: Any) -> type:
 
 
 def _made_up(hint: Any) -> Any:
-    """A value of that kind which few methods refuse: the first word, False, 1, or a strength of 0."""
+    """Return a value that few methods refuse: the first word, False, 1, or a strength of 0."""
     first = _first(hint)
     if get_origin(first) is Literal:
         return get_args(first)[0]

@@ -59,13 +59,13 @@ def mas_importance(variant: Omega, accumulate: Accumulate) -> GradientImportance
 
 
 def protected(importance: Importance, lambda_sp: Strength, *penalties: Penalty, multi: bool = False) -> Method:
-    """Return a method that protects weights by an importance and has other penalties besides."""
+    """Return a method that protects weights by an importance, with further penalties."""
     return Method(importance, (StabilityProtection(lambda_sp, importance.factor), *penalties), multi=multi)
 
 
 @method(family=FAMILY, cite="Zenke et al., ICML 2017", defaults={"lambda_sp": 3.0}, color="#8d69b8", hue="purple")
 def si(lambda_sp: Strength) -> Method:
-    """Synaptic intelligence: protect weights by how much they lowered the loss along the way."""
+    """Synaptic intelligence: protect weights by their contribution to the decrease of the loss."""
     return protected(si_importance(), lambda_sp)
 
 
@@ -77,7 +77,7 @@ def si(lambda_sp: Strength) -> Method:
     color="#b79fd3",
 )
 def rwalk(lambda_sp: Strength, rwalk_form: WalkForm = "published") -> Method:
-    """Riemannian walk: protect weights by an averaged Fisher information and how far the loss fell on their way."""
+    """Riemannian walk: protect weights by an averaged Fisher information and the loss decrease on their path."""
     return protected(rwalk_importance(rwalk_form), lambda_sp)
 
 

@@ -32,7 +32,7 @@ class Collaborative(nn.Module):
             raise ConfigError("There must be at least one backbone.")
         if len({id(backbone) for backbone in backbones}) < len(backbones):
             raise ConfigError(
-                "A backbone is given twice: these learners would share their weights. Make each of its own."
+                "A backbone is given twice: these learners would share their weights. Give each learner its own."
             )
         self.backbones = nn.ModuleList(backbones)
         if isinstance(heads, nn.Module) and not isinstance(heads, nn.ModuleList):

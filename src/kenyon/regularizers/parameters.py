@@ -1,4 +1,4 @@
-"""Parameters of a user's model that a loss covers, whatever wraps the model, and parameters that a loss learns itself.
+"""The parameters of a user's model that a loss covers, and those that a loss learns itself.
 
 With torch.distributed, what is measured or learned is the same in all processes.
 """

@@ -1,4 +1,4 @@
-"""Penalties on what the learners say of a batch."""
+"""Penalties on learner predictions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a prediction penalty may look at, for one batch of one run, or of all with a leading run axis."""
+    """The input of a penalty on predictions: a batch of one run, or of all runs with a leading run axis."""
 
     log_p: Tensor  # (..., B, C), all learners together
     own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only where needed
@@ -26,16 +26,16 @@ class Predictions:
     first_task: bool
 
 
-# What a penalty may look at besides the joint prediction: each learner's own prediction, and the logits of the
-# network as the previous task left it.
+# Inputs that penalties ask for: each learner's own prediction, and the logits of the network that the previous task
+# left.
 NEEDS = frozenset({"learner_outputs", "teacher"})
 DivergenceForm = Literal["published", "paper"]
 
 
 class PredictionPenalty(Protocol):
-    """The interface of penalties on predictions: any class with these may be one.
+    """The interface of penalties on predictions, which any class may have.
 
-    A class attribute `needs` names what it looks at besides the joint prediction, some of `NEEDS`; without it, a true
+    An optional class attribute `needs` names inputs besides the joint prediction, some of `NEEDS`; without it, a true
     `needs_own` stands for {"learner_outputs"}.
     """
 
@@ -44,17 +44,17 @@ class PredictionPenalty(Protocol):
 
     @property
     def validated(self) -> bool:
-        """Whether it counts in the validation loss."""
+        """True if it counts in the validation loss."""
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
-        """The shapes of parameters of its own, by name."""
+        """Return the shapes of its own parameters by name."""
 
     def value(self, p: Predictions) -> Tensor:
-        """One number, or one a run (R,), without the strength, which the loop applies for the run at hand."""
+        """Return one number, or one a run (R,), without the strength, which the loop applies."""
 
 
 def needs_of(penalty: PredictionPenalty) -> frozenset[str]:
-    """Return what a penalty looks at besides the joint prediction."""
+    """Return the inputs of a penalty besides the joint prediction."""
     own = {"learner_outputs"} if getattr(penalty, "needs_own", False) else ()
     return frozenset(getattr(penalty, "needs", own))
 
@@ -87,7 +87,7 @@ class Divergence:
     def value(self, p: Predictions) -> Tensor:
         assert p.own_log_p is not None
         log_p, K = p.own_log_p, p.own_log_p.shape[-3]
-        if K == 1:  # nobody to differ from; the paper's weights would be a softmax over nothing
+        if K == 1:  # no other learner; the paper's weights would be a softmax over nothing
             return p.weight.new_zeros(p.weight.shape[:-1])
         adaptive = self.adaptive and not p.first_task
         if self.form == "published":
@@ -148,10 +148,10 @@ def _products(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Confidence:
-    """CPR, classifier-projection regularisation: minus the mean entropy of the prediction, - H(p).
+    """CPR, classifier-projection regularization: minus the mean entropy of the prediction, - H(p).
 
-    Predictions that are less sure of themselves make for wider minima. It acts on every task from the first on, and,
-    as published, counts in the validation loss too.
+    Less confident predictions make for wider minima. It acts from the first task on and, as published, counts in the
+    validation loss.
     """
 
     strength: Strength

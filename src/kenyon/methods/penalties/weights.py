@@ -1,10 +1,9 @@
-"""What a method adds to the loss of the current task.
+"""Penalties on weights, with gradients in closed form.
 
-Two kinds. A parameter penalty looks at the weights of all runs at once and gives one value a run, (R,); its gradient
-is known in closed form, as forces on the weights that the optimiser adds while it passes over them. A prediction
-penalty looks at what the learners of one run say of a batch: see `predictions`. Strengths are numbers, or tensors
-(R,) when runs differ. A penalty may have parameters of its own ("learned"): they live in the runs' rows beside the
-weights, are drawn from N(0, 1) at the start of every task and trained by the same optimiser and loss.
+A penalty takes the weights of all runs at once and returns one value a run, (R,). Its gradients are `QuadraticPull`s
+and `WeightDecay`s, which the optimizer adds in the pass in which it updates the weights. Strengths are numbers, or
+tensors (R,) where runs differ. A penalty may learn parameters itself ("learned"): they are part of the rows, drawn
+from N(0, 1) at the start of every task, and trained by the same optimizer and loss.
 """
 
 from __future__ import annotations
@@ -47,30 +46,31 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Weights:
-    """What a parameter penalty may look at. P counts all numbers of a run, Pp only the protected ones."""
+    """The input of a penalty on weights. P counts all numbers of a run, Pp the protected ones."""
 
     net: Net
     theta: Tensor  # (R, P)
     heads: Tensor  # (n,) the heads in use
-    importance: Tensor  # (R, Pp) for the tasks before
-    anchor: Tensor  # (R, Pp) where those tasks left the weights
+    importance: Tensor  # (R, Pp) for earlier tasks
+    anchor: Tensor  # (R, Pp) the weights that the previous task left
     expanded: Tensor | None = None  # (R, P) the expanded network of AF-2
     expanded_importance: Tensor | None = None  # (R, Pp)
 
 
 class ParameterPenalty(Protocol):
-    """What a penalty on weights has: any class with these may be one. With `validated = False` beside them, its value
-    does not count in the validation loss.
+    """The interface of penalties on weights, which any class may have.
+
+    With an attribute `validated = False`, its value does not count in the validation loss.
     """
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
-        """The shapes of parameters of its own, by name."""
+        """Return the shapes of its own parameters by name."""
 
     def value(self, w: Weights) -> Tensor:
-        """One number a run, (R,), strength included: what the validation loss counts."""
+        """Return one number a run, (R,), with the strength, for the validation loss."""
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        """The gradient of the value; what the penalty itself has learned gets its own in `gradient`, (R, P)."""
+        """Return the gradients of the value; add those of the penalty's own parameters to `gradient`, (R, P)."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ class StabilityProtection:
 class ActiveForgetting1:
     """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2.
 
-    Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep
-    weight 1. With `of_learners` one a weighs the learners as a whole, as the paper's equation has it. Otherwise all
-    have weight 1. Task gates are left out, as published.
+    adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep weight
+    1. With `of_learners` a single a weighs whole learners, as in the paper's equation. Otherwise all weights are 1.
+    Task gates do not decay, as published.
 
     Of the heads, those in use decay ("current"). With "open" those of later tasks do too, as published, where their
     number is known: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at 1e-6 a
@@ -163,12 +163,12 @@ class ActiveForgetting1:
 class ActiveForgetting2:
     """AF-2, decay towards an expanded network that learns the new task alone (AFEC).
 
-    lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
-    measures its Fisher information I_e before every epoch. That is the published practice; in the paper's text
-    theta_e has finished learning the task.
+    lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights, where `ExpandedNetwork` trains
+    theta_e and measures its Fisher information I_e before every epoch. That is the published practice; in the paper's
+    text theta_e has finished learning the task.
 
-    validated: whether it counts in the validation loss. As published it does not: theta_e and I_e are others in every
-    epoch, so that its values cannot be compared.
+    validated: it counts in the validation loss. As published it does not: theta_e and I_e change in every epoch, so
+    that its values cannot be compared.
     """
 
     strength: Strength
@@ -196,17 +196,17 @@ Penalty = ParameterPenalty | PredictionPenalty
 
 
 def square_distance(theta: Tensor, target: Tensor, importance: Tensor) -> Tensor:
-    """sum_m importance_m (theta_m - target_m)^2 of every run: tensors (R, ...) give (R,)."""
+    """Return sum_m importance_m (theta_m - target_m)^2 of every run: (R, ...) -> (R,)."""
     return _sums(importance * (theta - target).square(), 1)
 
 
 def weighed(norms: Tensor, a: Tensor) -> Tensor:
-    """Sums of squares (..., L, K) with each tensor's learners weighed by K * softmax(a_l)."""
+    """Return sums of squares (..., L, K) with the learners of each tensor weighed by K * softmax(a_l)."""
     return norms.shape[-1] * torch.softmax(a, dim=-1) * norms
 
 
 def square_sums(net: Net, theta: Tensor) -> Tensor:
-    """Sum of squares of every parameter tensor and learner, (R, L, K)."""
+    """Return the sum of squares of every parameter tensor and learner, (R, L, K)."""
     if theta.is_cuda:
         found = group_squares(theta, net.group_bounds)
         return found.view(len(theta), len(net.backbone_names), net.learners)
@@ -218,10 +218,10 @@ def _square_sums(net: Net, views: dict[str, Tensor]) -> Tensor:
 
 
 def _sums(x: Tensor, axes: int) -> Tensor:
-    """Sums over all but the first `axes` axes.
+    """Return sums over all but the first `axes` axes.
 
-    On a CPU run by run: how a large sum is shared among threads, and so how it rounds, would otherwise depend on the
+    On a CPU run by run: otherwise the division of a large sum among threads, and its rounding, would depend on the
     number of runs.
     """
-    flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be one number
+    flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be a scalar
     return torch.stack([run.sum(-1) for run in flat]) if is_steady() or not x.is_cuda else flat.sum(-1)
