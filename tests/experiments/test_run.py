@@ -123,6 +123,22 @@ def test_every_value_belongs_to_a_setting_of_a_method(name: str) -> None:
         find_method(method)(values)
 
 
+def test_definitions_are_saved_as_the_switches_that_they_set(tmp_path: Path) -> None:
+    """So results from before compare equal, and those of a definition that changes nothing are the published ones."""
+    with pytest.raises(ConfigError, match="mas-af2 has no definition authors"):
+        configure("digits", "mas-af2", overrides={"definition": "authors"})
+    paper = digits(tmp_path, ["ewc", "mas"], definition="paper")
+    assert paper["ewc"].config["hyper"] == {"lambda_sp": 10.0, "fisher": "exact", "accumulate": "sum"}
+    assert paper["mas"].config["hyper"] == {"lambda_sp": 10.0}  # as published
+    counter = Counter()
+    switched = digits(tmp_path, fisher="exact", accumulate="sum", progress=counter)["ewc"]
+    assert numbers(switched) == numbers(paper["ewc"])
+    assert numbers(digits(tmp_path, ["mas"], progress=counter)["mas"]) == numbers(paper["mas"])
+    assert counter.fleets == []  # all of them are there
+    points = digits(tmp_path / "grid", definition=["published", "paper"])
+    assert [r.config["hyper"].get("fisher") for r in points.values()] == [None, "exact"]
+
+
 # ---------------------------------------------------------------------- what is there is kept
 
 

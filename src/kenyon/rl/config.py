@@ -153,6 +153,8 @@ def configure_games(
         check_kind(name, value)
     training = replace(arena.ppo, **take(given, Ppo))
     theirs = {name: given.pop(name) for name in list(given) if name in spec.settings}
+    if theirs.get("definition", "published") != "published":
+        raise ConfigError("For games there is the published definition alone. Set single switches instead.")
     hyper = spec.resolve(theirs, arena.hyperparameters.get(method, {}))
     made = spec(hyper)  # says what is missing or impossible
     if not _plays(made):
