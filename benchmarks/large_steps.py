@@ -26,6 +26,7 @@ from typing import Any
 import torch
 
 from kenyon.backends.cuda import choices, tiled
+from kenyon.backends.triton import stacked
 from kenyon.backends.triton import strided as deepened
 from kenyon.bench.subject import Subject, synthetic
 from kenyon.benchmarks import cub
@@ -37,7 +38,6 @@ from kenyon.methods.importance import GradientImportance
 from kenyon.training import augmentation as bilinear
 from kenyon.training import choose_device
 from kenyon.training import gradients as factoring
-from kenyon.training import importance as measuring
 
 SOME = 400  # photographs that are made; the others are these again
 LONGER = 340  # pixels of a photograph's longer side
@@ -133,7 +133,7 @@ def main() -> None:
         tiled.WIDE = sys.maxsize
     choices.NARROW = not args.whole_maps
     if args.batch_by_batch:
-        measuring.GROUPED = 1
+        stacked.GROUPED = 1
     if args.whole_gradients:
         factoring.LARGE = sys.maxsize
     if args.shallow:

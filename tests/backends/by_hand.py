@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.executor import General, Looped, Stacked
+from kenyon.backends.cpu.looped import Looped
+from kenyon.backends.torch.module import General
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.models import Net, cifar_cnn, digits_mlp
 from tests.references import CifarLearner, DigitsLearner, Hand
 

@@ -74,10 +74,10 @@ def test_a_module_that_cannot_compute_in_bfloat16_uses_float32_and_says_so() -> 
     """A CPU has no more of it here than a GPU."""
     net = fourier()
     net.dtype = torch.bfloat16
-    net.execute = net._general()
+    net.executor = net._choose_executor()
     with pytest.warns(UserWarning, match=r"cannot compute in bfloat16 \(.*\): it uses float32"):
         net._try_out(torch.float32, chosen=False)
-    assert net.dtype == torch.float32 and isinstance(net.execute, General)
+    assert net.dtype == torch.float32 and isinstance(net.executor, General)
     assert net.forward(net.initial([0])[0], torch.ones(3, 2, 19), torch.tensor([0])).logits.dtype == torch.float32
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.executor import General
+from kenyon.backends.torch.module import General
 from kenyon.data import Classes, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.methods import find_method
@@ -127,7 +127,7 @@ def test_learners_equal_copies_of_the_module(kind: str) -> None:
     build, shape = CASES[kind]
     module = build()
     net = net_of(kind, module)
-    assert isinstance(net.execute, General)
+    assert isinstance(net.executor, General)
     row, x = net.initial([5])[0].double().requires_grad_(), samples(kind, shape)
     views = net.layout.views(row)
     head = nn.Linear(net.features, 2).double()
@@ -347,7 +347,7 @@ class Looking(nn.Module):
 @pytest.mark.parametrize(("layer", "draws"), [(nn.Tanh(), False), (nn.Dropout(0.5), True), (nn.RReLU(), True)])
 def test_whether_a_module_draws_shows_in_its_first_step(layer: nn.Module, draws: bool) -> None:
     net = Net(nn.Sequential(nn.Linear(6, 5), nn.Softsign(), layer), (6,), (3, 2), learners=2)
-    execute, row, head = net.execute, net.initial([0])[0], torch.tensor([0])
+    execute, row, head = net.executor, net.initial([0])[0], torch.tensor([0])
     assert isinstance(execute, General)
     net.forward(row, torch.ones(4, 6), head)
     assert execute.draws is None and not execute.capturable
@@ -368,13 +368,13 @@ def test_a_cuda_graph_of_any_module_trains_as_without(build: Callable[[], nn.Mod
         for penalty in method.penalties:
             learned |= penalty.learned(bare)
         net = Net(module, (6,), (2, 2), learners=2, learned=learned, device="cuda", dtype=torch.float32)
-        assert isinstance(net.execute, General)
-        net.execute.refused = refused
+        assert isinstance(net.executor, General)
+        net.executor.refused = refused
         x, y = np.random.default_rng(0).normal(size=(160, 6)), np.arange(160) % 4
         source = from_arrays(x + y[:, None], y, Classes(2))
         trainer = Trainer(net, [source.stream(seed) for seed in (0, 1)], method, Training(epochs=3, batch=16))
         trainer.run()
-        return trainer.theta, net.execute
+        return trainer.theta, net.executor
 
     (eager, _), (captured, execute) = trained(True), trained(False)
     assert execute.refused is (build is Looking)  # the others went through graphs

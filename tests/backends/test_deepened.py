@@ -74,11 +74,11 @@ def test_learners_that_begin_so_equal_those_one_by_one(K: int) -> None:
     shape = (3, 15, 13)
     backbone = nn.Sequential(nn.Conv2d(3, 4, 5, 2, 1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 5))
     net = Net(backbone, shape, [4], learners=K, dtype=torch.float64)
-    assert isinstance(net.execute, Looped) and isinstance(net.backbone, nn.Sequential)
+    assert isinstance(net.executor, Looped) and isinstance(net.backbone, nn.Sequential)
     images, row, heads = random(6, *shape), net.initial([2])[0].double(), torch.tensor([0])
     found = []
-    for execute in (net.execute, Stacked(net.backbone, shape, K)):
-        net.execute = execute
+    for execute in (net.executor, Stacked(net.backbone, shape, K)):
+        net.executor = execute
         leaf = row.clone().requires_grad_()
         logits = net.forward(leaf, images, heads).logits
         found.append((logits, torch.autograd.grad(logits.sin().sum(), leaf)[0]))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.cpu.dense import LARGEST, Dense
-from kenyon.backends.executor import Looped
+from kenyon.backends.cpu.looped import Looped
 from kenyon.models import Net, cifar_cnn, digits_mlp
 from kenyon.models.heads import NO_CLASS
 from kenyon.random import Noise
@@ -29,12 +29,12 @@ def noise_of(keys: list[int]) -> Noise:
 @pytest.mark.parametrize(("width", "K"), CASES)
 def test_all_runs_equal_learners_by_hand(width: int, K: int, dropout: bool) -> None:
     net, hand = make("digits", width, K)
-    assert isinstance(net.execute, Dense) and net.together and net.small
+    assert isinstance(net.executor, Dense) and net.together and net.small
     rows, x = net.initial([3, 4, 5]).double(), fleet_images()
     noise = noise_of([11, 12, 13]) if dropout else None
     keep: list[list[list[Tensor]] | None] = [None] * R
     if noise is not None:
-        drawn = noise.bytes(net.execute.noise_size(B))
+        drawn = noise.bytes(net.executor.noise_size(B))
         keep = [keep_factors(net, drawn[run], B, "digits", width) for run in range(R)]
 
     def by_hand(leaf: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -100,7 +100,7 @@ def test_other_layers_and_colours() -> None:
         nn.GELU(),
     )
     net = Net(backbone, (2, 8, 8), (2,), learners=2, dtype=torch.float64)
-    assert isinstance(net.execute, Dense)
+    assert isinstance(net.executor, Dense)
     rows, x = net.initial([3, 4, 5]).double(), torch.randn(R, B, 8, 8, 2, dtype=torch.float64).movedim(-1, -3)
     out = net.forward(rows, x, head(0), own=True)
     assert out.own_logits is not None
@@ -119,5 +119,5 @@ def test_other_layers_and_colours() -> None:
 def test_who_is_computed_so() -> None:
     wide = nn.Sequential(nn.Flatten(), nn.Linear(64, LARGEST // 64), nn.ReLU())
     for backbone, shape in ((cifar_cnn(2), (3, 32, 32)), (wide, (1, 8, 8))):
-        assert isinstance(Net(backbone, shape, (2,)).execute, Looped)
-    assert isinstance(Net(digits_mlp(16), (1, 8, 8), (2,)).execute, Dense)
+        assert isinstance(Net(backbone, shape, (2,)).executor, Looped)
+    assert isinstance(Net(digits_mlp(16), (1, 8, 8), (2,)).executor, Dense)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.cpu.looped import cut
-from kenyon.backends.executor import General
+from kenyon.backends.torch.module import General
 from kenyon.models import Net
 from kenyon.utils.threads import cpu_threads
 from tests.backends.by_hand import CASES, executions, gradient, head, images, keep_factors, make, mixed
@@ -17,7 +17,7 @@ from tests.backends.by_hand import CASES, executions, gradient, head, images, ke
 @pytest.mark.parametrize("how", ["looped", "stacked", "general"])
 def test_evaluation_equals_learners_by_hand(kind: str, width: int, K: int, how: str) -> None:
     net, hand = make(kind, width, K)
-    net.execute = executions(net, kind)[how]  # type: ignore[assignment]
+    net.executor = executions(net, kind)[how]  # type: ignore[assignment]
     row, x = net.initial([3])[0].double(), images(kind)
     features = net._features(row, x, None)
     assert features.shape == (K, 3, hand.learner.features)
@@ -50,7 +50,7 @@ def test_dropout_equals_masks_by_hand(kind: str, width: int, K: int) -> None:
     together, own = hand.logits(row, x, 0, keep)
     expected = gradient(row, lambda leaf: mixed(*hand.logits(leaf, x, 0, keep)))
     for how in ("looped", "stacked"):
-        net.execute = both[how]  # type: ignore[assignment]
+        net.executor = both[how]  # type: ignore[assignment]
         out = net.forward(row, x, head(0), noise=noise, own=True)
         torch.testing.assert_close(out.logits, together, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(out.own_logits, own, rtol=1e-10, atol=1e-12)
@@ -73,7 +73,7 @@ def test_parts_of_a_batch_equal_the_whole(kind: str, width: int, K: int, batch: 
     cores.
     """
     net, hand = make(kind, width, K)
-    net.execute = executions(net, kind)["looped"]  # type: ignore[assignment]
+    net.executor = executions(net, kind)["looped"]  # type: ignore[assignment]
     assert len(cut(batch, K)) > K or batch < 20
     row, x = net.initial([5])[0].double(), images(kind, batch)
 
@@ -91,7 +91,7 @@ def test_parts_of_a_batch_equal_the_whole(kind: str, width: int, K: int, batch: 
 
 def test_an_error_in_a_part_reaches_the_caller() -> None:
     net, _ = make("cifar", 2, 2)
-    net.execute = executions(net, "cifar")["looped"]  # type: ignore[assignment]
+    net.executor = executions(net, "cifar")["looped"]  # type: ignore[assignment]
     with cpu_threads(2), pytest.raises(RuntimeError, match="expected input"):
         net.forward(net.initial([5])[0].double(), images("cifar", 30)[:, :2], head(0))
 
@@ -99,7 +99,7 @@ def test_an_error_in_a_part_reaches_the_caller() -> None:
 def test_general_dropout_is_a_function_of_the_noise() -> None:
     net, _ = make("digits", 8, 2, diversity="medium")
     net.backbone.drop1.p = 0.0  # only the last dropout acts, so that what it keeps can be compared
-    net.execute = General(net.backbone, 2)
+    net.executor = General(net.backbone, 2)
     row, x = net.initial([0])[0].double(), images("digits", 50)
     one, other = torch.arange(8, dtype=torch.uint8), torch.arange(1, 9, dtype=torch.uint8)
     torch.manual_seed(5)
@@ -119,7 +119,7 @@ def test_general_dropout_is_a_function_of_the_noise() -> None:
 @pytest.mark.parametrize("K", [1, 3])
 def test_padded_input_channels_change_nothing(K: int) -> None:
     net, _ = make("cifar", 2, K)
-    net.execute = executions(net, "cifar")["stacked"]  # type: ignore[assignment]
+    net.executor = executions(net, "cifar")["stacked"]  # type: ignore[assignment]
     row, x = net.initial([5])[0].double(), images("cifar")
     wide = torch.cat([x, torch.zeros(3, 5, 32, 32, dtype=torch.float64)], 1)
     plain, padded = (net.forward(row, i, head(0), own=True) for i in (x, wide))
@@ -137,13 +137,13 @@ def test_a_layer_used_twice_acts_twice(how: str) -> None:
         nn.Conv2d(1, 3, 3), act, drop, nn.Conv2d(3, 4, 3), act, drop, nn.Flatten(), nn.Linear(64, 6), nn.Tanh()
     )
     net = Net(backbone, (1, 8, 8), (2,), learners=2, dtype=torch.float64)
-    net.execute = executions(net, "digits")[how]  # type: ignore[assignment]
+    net.executor = executions(net, "digits")[how]  # type: ignore[assignment]
     row, x = net.initial([0])[0].double(), images("digits")
-    expected = General(net.backbone, 2)(
+    expected = General(net.backbone, 2).forward(
         {n: v for n, v in net.layout.views(row).items() if n in net.backbone_names}, x, None
     )
     torch.testing.assert_close(net._features(row, x, None), expected, rtol=1e-10, atol=1e-12)
-    assert len(net.execute.sites) == 2  # type: ignore[attr-defined]
+    assert len(net.executor.sites) == 2  # type: ignore[attr-defined]
 
 
 def test_a_weight_used_twice_is_understood() -> None:
@@ -182,6 +182,6 @@ def test_dropout_on_the_input_is_each_learners_own() -> None:
     backbone = nn.Sequential(nn.Dropout(0.5), nn.Flatten(), nn.Linear(64, 6))
     net = Net(backbone, (1, 8, 8), (2,), learners=2, diversity="medium", dtype=torch.float64)
     row, x = net.initial([0])[0].double(), images("digits")
-    noise = torch.randint(0, 256, (net.execute.noise_size(3),), generator=torch.Generator().manual_seed(1))
+    noise = torch.randint(0, 256, (net.executor.noise_size(3),), generator=torch.Generator().manual_seed(1))
     f = net._features(row, x, noise.to(torch.uint8))
     assert not torch.allclose(f[0], f[1])  # the same weights

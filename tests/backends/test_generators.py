@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from kenyon.backends.executor import General
 from kenyon.backends.torch.generators import (
     _WITHOUT_GENERATOR,
     WITH_GENERATOR,
@@ -23,6 +22,7 @@ from kenyon.backends.torch.generators import (
     UserCode,
     layer_by_layer,
 )
+from kenyon.backends.torch.module import General
 from kenyon.models import Net
 from kenyon.models.initial import check_drawable, fresh, seeded
 from tests.noise import noise, untouched
@@ -411,7 +411,7 @@ class Dropping(nn.Module):
 
 
 def step_of(net: Net) -> Tensor:
-    execute, weight = net.execute, net.initial([0])[0].requires_grad_()
+    execute, weight = net.executor, net.initial([0])[0].requires_grad_()
     byte = torch.arange(8, dtype=torch.uint8)
     assert isinstance(execute, General)
     out = net.forward(weight, torch.linspace(-1, 1, 24).view(4, 6), torch.tensor([0]), noise=byte)

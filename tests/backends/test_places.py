@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.executor import Stacked
 from kenyon.backends.layout import Leaves
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.models import Net
 
 SHAPE = (2, 6, 6)
@@ -20,7 +20,7 @@ def make() -> Net:
     )
     net = Net(backbone, SHAPE, [2], learners=3)
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Stacked(net.backbone, SHAPE, 3)
+    net.executor = Stacked(net.backbone, SHAPE, 3)
     return net
 
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from kenyon.backends.cpu import looped as shares
+from kenyon.backends.cpu.looped import Looped, dense_in_shares
 from kenyon.backends.cpu.looped import cut_layer as cut
-from kenyon.backends.cpu.looped import dense_in_shares
-from kenyon.backends.executor import Looped
 from kenyon.backends.layout import Leaves
 from kenyon.models import Net
 from kenyon.utils.threads import cpu_threads
@@ -40,11 +39,11 @@ def test_a_network_equals_learners_by_hand(kind: str, width: int, K: int, dropou
     """Values and gradients, with whatever comes before and behind its dense layers."""
     net, hand = make(kind, width, K)
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Looped(net.backbone, net.input_shape, K)
-    assert net.execute.in_shares
+    net.executor = Looped(net.backbone, net.input_shape, K)
+    assert net.executor.in_shares
     row, x, noise, keep = net.initial([4])[0].double(), images(kind), None, None
     if dropout:
-        noise = torch.randint(0, 256, (net.execute.noise_size(3),), generator=torch.Generator().manual_seed(2))
+        noise = torch.randint(0, 256, (net.executor.noise_size(3),), generator=torch.Generator().manual_seed(2))
         noise = noise.to(torch.uint8)
         keep = keep_factors(net, noise, 3, kind, width)
 
@@ -112,7 +111,7 @@ def test_a_layer_without_biases_before_and_behind_layers_of_other_kinds() -> Non
         nn.Flatten(), nn.Tanh(), nn.Linear(12, 6, bias=False), nn.GELU(), nn.Flatten(), nn.Linear(6, 5), nn.Tanh()
     )
     net = Net(layers, (3, 2, 2), (2,), dtype=torch.float64)
-    net.execute = Looped(layers, (3, 2, 2), 1)
+    net.executor = Looped(layers, (3, 2, 2), 1)
     row = net.initial([0])[0].double()
     x = torch.randn(4, 3, 2, 2, generator=torch.Generator().manual_seed(0)).double()
     for layer, name in ((layers[2], "2.weight"), (layers[5], "5.weight"), (layers[5], "5.bias")):
@@ -124,7 +123,7 @@ def test_a_layer_without_biases_before_and_behind_layers_of_other_kinds() -> Non
 def test_gradients_of_a_run_are_written_where_they_are_wanted() -> None:
     net, _ = make("digits", 7, 1)
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Looped(net.backbone, net.input_shape, 1)
+    net.executor = Looped(net.backbone, net.input_shape, 1)
     row, x = net.initial([4])[0].double(), images("digits")
     expected = gradient(row, lambda leaf: mixed(net.forward(leaf, x, head(0)).logits))
     room = torch.zeros_like(row)

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from kenyon.backends.cuda.compiler import CompileError
 from kenyon.backends.cuda.interface import Kernel
 from kenyon.backends.cuda.tiled import Tiled, plan_stages
-from kenyon.backends.executor import Params, Sequential, Stacked, Step
+from kenyon.backends.layers import Params, PlannedLayers, Step
 from kenyon.backends.triton.columns import Aligned
 from kenyon.backends.triton.maps import Maps
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.errors import ConfigError
 from kenyon.models import Net, Pictures, cifar_cnn, omniglot_cnn
 from kenyon.random import Noise
@@ -73,10 +74,10 @@ def tiled_net(
     layers: nn.Module, shape: tuple[int, int, int], learners: int, counts: list[int], column: bool = False
 ) -> Net:
     net = Net(layers, shape, counts, learners=learners, gate=learners > 1, active_column=column)
-    steps = Sequential(net.backbone, shape, learners, folds=True).steps  # type: ignore[arg-type]
+    steps = PlannedLayers(net.backbone, shape, learners, folds=True).steps  # type: ignore[arg-type]
     stages = plan_stages(steps, shape, net.layout, learners)
     assert stages is not None
-    net.execute = Tiled(net.backbone, shape, learners, stages, torch.device("cpu"), emulation.build)  # type: ignore
+    net.executor = Tiled(net.backbone, shape, learners, stages, torch.device("cpu"), emulation.build)  # type: ignore
     return net
 
 
@@ -105,8 +106,8 @@ def test_all_runs_at_once_equal_one_after_another(
 def test_without_padding_in_a_frame(learners: int, width: int, counts: list[int], joint: bool) -> None:
     """Drawings of one colour; with several learners there are convolutions without ReLU, with one no dense layer."""
     net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, counts)
-    assert isinstance(net.execute, Tiled) and net.execute.frame is not None and net.execute.frame.side == 32
-    assert net.execute.apart == (learners if width == 28 else 1)
+    assert isinstance(net.executor, Tiled) and net.executor.frame is not None and net.executor.frame.side == 32
+    assert net.executor.apart == (learners if width == 28 else 1)
     check_against_one_after_another(net, (1, 28, 28), joint)
 
 
@@ -137,8 +138,8 @@ def test_learners_apart_do_not_feel_other_runs() -> None:
 def test_what_no_tile_covers_has_no_effect(learners: int, width: int) -> None:
     """With fresh memory full of nan and of codes that do not exist, all numbers are as they should be."""
     net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, [4, 3])
-    assert isinstance(net.execute, Tiled)
-    assert any(s.tiling.tiles.wide * s.tiling.tiles.across < s.layer.map for s in net.execute.stages)
+    assert isinstance(net.executor, Tiled)
+    assert any(s.tiling.tiles.wide * s.tiling.tiles.across < s.layer.map for s in net.executor.stages)
     torch.use_deterministic_algorithms(True)  # PyTorch then fills what it hands out
     try:
         assert torch.empty(3).isnan().all()
@@ -149,12 +150,12 @@ def test_what_no_tile_covers_has_no_effect(learners: int, width: int) -> None:
 
 def test_kernels_that_do_not_compile_say_what_to_do() -> None:
     net = tiled_net(backbone(9, True), (3, SIDE, SIDE), 2, [5, 5])
-    assert isinstance(net.execute, Tiled)
+    assert isinstance(net.executor, Tiled)
 
     def refuses(wanted: object) -> list[Kernel]:
         raise CompileError("convolve.cu(118): error: excessive recursion\n  each<...>")
 
-    net.execute.build = refuses
+    net.executor.build = refuses
     nothing = torch.zeros(1, 2, dtype=torch.long)
     with pytest.raises(ConfigError, match=r"\(convolve.cu\(118\): error: excessive recursion\).*precision=float32"):
         net.forward(net.initial([0]), Pictures(nothing[0, :1], nothing, GAIN, SHIFT), torch.tensor([0]))
@@ -162,7 +163,7 @@ def test_kernels_that_do_not_compile_say_what_to_do() -> None:
 
 def check_against_one_after_another(net: Net, shape: tuple[int, int, int], joint: bool) -> None:
     R, B = 2, 3
-    frame, (channels, side, _) = net.execute.frame, shape
+    frame, (channels, side, _) = net.executor.frame, shape
     assert net.together and frame is not None
     g = torch.Generator().manual_seed(1)
     theta = net.initial([0, 1]).bfloat16().float()  # so that both see the same weights
@@ -181,13 +182,13 @@ def check_against_one_after_another(net: Net, shape: tuple[int, int, int], joint
     tested = net.forward(theta, pictures, heads, member, own=True)
     gradient = torch.autograd.grad(_loss(trained.logits) + _loss(trained.own_logits), leaf)[0]
 
-    net.execute = Rounded(net.backbone, shape, net.learners)  # type: ignore[arg-type]
+    net.executor = Rounded(net.backbone, shape, net.learners)  # type: ignore[arg-type]
     for r in range(R):
         x = pools[r][index[r]][:, inside, inside, :channels] * torch.tensor(gain) + torch.tensor(shift)
         x = x.bfloat16().float().permute(0, 3, 1, 2)
         mine = None if member is None else member[r]
         row = theta[r].clone().requires_grad_()
-        drawn = noise.bytes(net.execute.noise_size(B))[r]
+        drawn = noise.bytes(net.executor.noise_size(B))[r]
         for ours, bytes_ in ((trained, drawn), (tested, None)):
             plain = net.forward(row, x, heads, mine, noise=bytes_, own=True)
             assert _distance(ours.logits[r], plain.logits) < 0.01
@@ -206,7 +207,7 @@ def test_an_active_column_sees_what_the_kernels_give(framed: bool) -> None:
     """Behind every convolution, of the copy of the network that its row keeps; and without dropout."""
     shape = (1, 28, 28) if framed else (3, SIDE, SIDE)
     net = tiled_net(omniglot_cnn(16) if framed else backbone(16, False), shape, 1, [4, 6], column=True)
-    columns, frame, R, B = net.columns, net.execute.frame, 2, 3
+    columns, frame, R, B = net.columns, net.executor.frame, 2, 3
     assert columns is not None and frame is not None
     columns.aligned = Aligned(net.backbone, shape)  # type: ignore[arg-type]
     g = torch.Generator().manual_seed(1)
@@ -222,8 +223,8 @@ def test_an_active_column_sees_what_the_kernels_give(framed: bool) -> None:
     by_kernels, plainly = (net.active_logits(theta, images, head, noise) for images in (pictures, x))
     assert (by_kernels[..., 4:] == -1e9).all()  # the first task has four classes
     assert 0 < _distance(by_kernels[..., :4], plainly[..., :4]) < 0.02
-    assert isinstance(net.execute, Tiled)
-    maps = net.execute.maps(theta[:, columns.first_seen :], pictures)
+    assert isinstance(net.executor, Tiled)
+    maps = net.executor.maps(theta[:, columns.first_seen :], pictures)
     for run in range(R):
         views = net.layout.views(theta[run])
         weights = {name: views[f"seen.{name}"] for name in net.backbone_names}
@@ -252,7 +253,7 @@ def _by_layer(layers: nn.Module) -> list[tuple[str, list[nn.Module]]]:
 def test_only_networks_that_the_kernels_know() -> None:
     def stages(layers: nn.Sequential, shape: tuple[int, int, int] = (3, 32, 32)) -> object:
         net = Net(layers, shape, [5])
-        steps = Sequential(net.backbone, shape, 1, folds=True).steps  # type: ignore[arg-type]
+        steps = PlannedLayers(net.backbone, shape, 1, folds=True).steps  # type: ignore[arg-type]
         return plan_stages(steps, shape, net.layout, 1)
 
     network = cifar_cnn(32, 1)

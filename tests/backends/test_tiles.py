@@ -15,7 +15,7 @@ from kenyon.backends.cuda import choices
 from kenyon.backends.cuda.choices import Stage, choose_tiling
 from kenyon.backends.cuda.plan import DenseTiling, Lines, Shape, Tiling, covered, tile_of, tiles_of
 from kenyon.backends.cuda.tiled import plan_stages
-from kenyon.backends.executor import Sequential
+from kenyon.backends.layers import PlannedLayers
 from kenyon.models import Net, cifar_cnn, omniglot_cnn
 from tests.backends import emulation
 from tests.backends.test_convolutions import check_layer, layer
@@ -23,7 +23,7 @@ from tests.backends.test_convolutions import check_layer, layer
 
 def stages_of(backbone: nn.Module, learners: int, shape: tuple[int, int, int]) -> list[Stage]:
     net = Net(backbone, shape, [5], learners=learners)
-    steps = Sequential(net.backbone, shape, learners, folds=True).steps  # type: ignore[arg-type]
+    steps = PlannedLayers(net.backbone, shape, learners, folds=True).steps  # type: ignore[arg-type]
     stages = plan_stages(steps, shape, net.layout, learners)
     assert stages is not None
     return stages

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.executor import Stacked
 from kenyon.backends.layers import padded
 from kenyon.backends.triton import dense as products
 from kenyon.backends.triton import maps, pooling, windows
 from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.backends.triton.windows import Geometry
 from kenyon.models import Net, alexnet
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
@@ -179,7 +179,7 @@ def test_a_network_with_and_without_kernels(monkeypatch: pytest.MonkeyPatch) -> 
     backbone = alexnet(1, K)
     net = Net(backbone, shape, [3], learners=K, dtype=torch.float32, device=DEVICE)
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = execute = Stacked(net.backbone, shape, K)
+    net.executor = execute = Stacked(net.backbone, shape, K)
     images = random(B, *shape, seed=5)
     noise = torch.randint(0, 256, (execute.noise_size(B),), generator=torch.Generator().manual_seed(1))
     results = []

@@ -13,7 +13,7 @@ import torch
 from sklearn.model_selection import cross_val_score
 
 from kenyon import ContinualLearner
-from kenyon.backends.executor import General
+from kenyon.backends.torch.module import General
 from kenyon.utils.threads import cpu_threads
 from tests.estimator.small import blobs, quick
 from tests.estimator.threaded import CASES, QUICK, Drawing, Residual, differing, digest, fit
@@ -54,7 +54,7 @@ def test_one_learner_asked_by_many_threads() -> None:
     learner = fit("statistics", "caf-ewc")
     asked = [(n % 2, blobs(n, size=30)[0]) for n in range(6)]
     expected = [learner.predict_proba(x, task=f"t{task}") for task, x in asked]
-    assert isinstance(learner.knowledge_.net.execute, General)
+    assert isinstance(learner.knowledge_.net.executor, General)
     with noise(), ThreadPoolExecutor(6) as pool:
         for _ in range(60):
             said = pool.map(lambda one: learner.predict_proba(one[1], task=f"t{one[0]}"), asked)

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon import ContinualLearner
-from kenyon.backends.executor import Looped, Stacked
+from kenyon.backends.cpu.looped import Looped
+from kenyon.backends.executor import Executor, Request
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.models import ensemble as nets
 from tests.estimator.small import blobs
 from tests.noise import noise
@@ -102,15 +104,15 @@ QUICK = [
 def stacked_on_a_cpu() -> Iterator[None]:
     """Usually a GPU has this execution: here three learners have it, of layers that are known."""
     with pytest.MonkeyPatch.context() as patch:
-        choose = nets.choose_execution
+        choose = nets.choose_executor
 
-        def chosen(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> object:
-            found = choose(backbone, shape, learners, device)
-            if isinstance(found, Looped) and isinstance(backbone, nn.Sequential) and learners == 3:
-                return Stacked(backbone, shape, learners)
+        def chosen(request: Request) -> Executor:
+            found = choose(request)
+            if isinstance(found, Looped) and isinstance(request.backbone, nn.Sequential) and request.learners == 3:
+                return Stacked(request.backbone, request.shape, request.learners)
             return found
 
-        patch.setattr(nets, "choose_execution", chosen)
+        patch.setattr(nets, "choose_executor", chosen)
         yield
 
 
@@ -124,7 +126,7 @@ def fit(case: str, method: str, backbone: nn.Module | None = None, **settings: o
     learner = ContinualLearner(build if backbone is None else backbone, method, **given)  # type: ignore[arg-type]
     for task in range(TASKS):
         learner.fit(*blobs(task, size=40, shape=shape), task=f"t{task}", test=blobs(task, size=20, shape=shape))
-    found = type(learner.knowledge_.net.execute).__name__
+    found = type(learner.knowledge_.net.executor).__name__
     assert found == execution or (case == "stacked" and not several), (case, found)
     return learner
 

@@ -101,7 +101,7 @@ def test_the_column_follows_its_equation(kind: str) -> None:
 def test_dropout_is_that_of_the_network() -> None:
     """Behind maps (B, H, W, channels padded to 16), behind vectors (B, units padded to 16)."""
     net, B = cnn_net(), 3
-    noise = torch.randint(0, 256, (net.execute.noise_size(B),), generator=torch.Generator().manual_seed(4)).to(
+    noise = torch.randint(0, 256, (net.executor.noise_size(B),), generator=torch.Generator().manual_seed(4)).to(
         torch.uint8
     )
     maps, vectors = noise[: B * 2 * 2 * 16].view(B, 2, 2, 16), noise[B * 2 * 2 * 16 :].view(B, 16)
@@ -120,7 +120,7 @@ def test_all_runs_at_once_equal_run_by_run(noisy: bool) -> None:
     net, R, B = mlp_net(), 3, 4
     rows, x = moved(net, (0, 1, 2)), images(net, B, runs=R)
     noise = Noise.at(torch.tensor([5, 6, 7]), torch.zeros(1, dtype=torch.long)) if noisy else None
-    drawn = noise.bytes(net.execute.noise_size(B)) if noise is not None else [None] * R
+    drawn = noise.bytes(net.executor.noise_size(B)) if noise is not None else [None] * R
     together = net.active_logits(rows, x, HEADS, noise)
     for run in range(R):
         torch.testing.assert_close(together[run], net.active_logits(rows[run], x[run], HEADS, drawn[run]))

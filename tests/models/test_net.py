@@ -146,7 +146,7 @@ def test_diversity(diversity: str) -> None:
         for k in (0, 2):
             assert torch.equal(view[:, k], before[name][:, k])
         assert not torch.equal(view[:, 1], before[name][:, 1])
-    size = net.execute.noise_size(4)
+    size = net.executor.noise_size(4)
     assert (size == 0) == (diversity == "low")
     x = images("digits", 4)
     drawn = net.forward(rows[0], x, head(0), noise=torch.zeros(size, dtype=torch.uint8)).logits

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from kenyon.backends.executor import Stacked
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.models import Net, atari_cnn
 from kenyon.random import Purpose, key
 from kenyon.rl.environment import Moment, Suite, find_suite
@@ -316,7 +316,7 @@ def test_several_action_counts_share_a_network() -> None:
 def test_the_atari_network_is_the_same_however_it_is_computed(learners: int) -> None:
     """All learners at once, as on a GPU, and each by its plain module: features and gradients."""
     module = atari_cnn(4, learners)
-    execute = Stacked(module, (4, 84, 84), learners)
+    executor = Stacked(module, (4, 84, 84), learners)
     module.double()
     g = torch.Generator().manual_seed(1)
     params = {
@@ -324,7 +324,7 @@ def test_the_atari_network_is_the_same_however_it_is_computed(learners: int) -> 
         for name, p in module.named_parameters()
     }
     images = torch.rand(2, 4, 84, 84, generator=g, dtype=torch.float64)
-    found = execute(params, images, None)
+    found = executor.forward(params, images, None)
     plain = torch.stack(
         [functional_call(module, {n: p[k] for n, p in params.items()}, images) for k in range(learners)]
     )

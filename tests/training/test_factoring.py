@@ -55,7 +55,7 @@ def backbone() -> nn.Sequential:
 def trained(
     method: Method, monkeypatch: pytest.MonkeyPatch, *, factored: bool, device: str = "cpu", **changes: Any
 ) -> Trainer:
-    monkeypatch.setattr(factoring, "_pays", lambda net: factored)
+    monkeypatch.setattr(factoring, "available", lambda x: factored)
     monkeypatch.setattr(factoring, "LARGE", 1)
     streams = [hand_stream(sizes, seed=seed, noise=300) for seed, sizes in enumerate(([47, 20, 9], [30, 20, 12]))]
     settings = {"optimiser": "sgd", "rate": 0.05, "momentum": 0.9, "carry": True} | changes
@@ -64,7 +64,7 @@ def trained(
     bare = Net(backbone(), (1, 8, 8), streams[0].class_counts, **made)
     net = Net(backbone(), (1, 8, 8), streams[0].class_counts, **made, learned=method.learned(bare))
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Stacked(net.backbone, (1, 8, 8), net.learners)
+    net.executor = Stacked(net.backbone, (1, 8, 8), net.learners)
     trainer = Trainer(net, streams, method, training)
     trainer.run()
     return trainer
@@ -110,11 +110,11 @@ def test_a_batch_that_grows_too_large_has_its_gradients_written(monkeypatch: pyt
 
 
 def test_small_layers_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factoring, "_pays", lambda net: True)
+    monkeypatch.setattr(factoring, "available", lambda x: True)
     net = Net(backbone(), (1, 8, 8), (2, 2))
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Stacked(net.backbone, (1, 8, 8), 1)
+    net.executor = Stacked(net.backbone, (1, 8, 8), 1)
     monkeypatch.setattr(factoring, "LARGE", 80 * 12)
     assert list(factoring.factors_of_layers(net, 2, 16)) == ["4.weight"]
-    net.execute = Net(backbone(), (1, 8, 8), (2, 2)).execute  # as a CPU computes it
+    net.executor = Net(backbone(), (1, 8, 8), (2, 2)).executor  # as a CPU computes it
     assert not factoring.factors_of_layers(net, 2, 16)

@@ -20,7 +20,6 @@ from kenyon.methods.penalties.weights import ActiveForgetting1, Confidence, Stab
 from kenyon.models import Net
 from kenyon.random import Purpose
 from kenyon.training import Trainer, Training
-from kenyon.training import importance as measuring
 from tests.interpreter import DEVICE, interpreted
 from tests.references import hand_stream
 
@@ -78,29 +77,29 @@ def fleet(
         streams = [replace(stream, augmentation=Crop(padding=1, flip=True)) for stream in streams]
     net = Net(build(), (1, 8, 8), streams[0].class_counts)
     assert isinstance(net.backbone, nn.Sequential)
-    net.execute = Stacked(net.backbone, (1, 8, 8), 1)
+    net.executor = Stacked(net.backbone, (1, 8, 8), 1)
     if build is strided:
-        net.execute.input_channels = 8  # as images come on a GPU
+        net.executor.input_channels = 8  # as images come on a GPU
     penalties = (StabilityProtection(3.0), ActiveForgetting1(0.1), Confidence(0.2))
     return Trainer(net, streams, Method(importance, penalties, from_first=True), TRAINING)
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, at_once: int, importance: GradientImportance, **options: Any) -> Tensor:
-    monkeypatch.setattr(measuring, "GROUPED", at_once)
+    monkeypatch.setattr("kenyon.backends.triton.stacked.GROUPED", at_once)
     trainer = fleet(importance, **options)
     calls = []
-    forward = Stacked.__call__
+    forward = Stacked.forward
 
-    def counted(*what: Any) -> Tensor:
+    def counted(*what: Any, **more: Any) -> Tensor:
         calls.append(len(what[2]))
-        return forward(*what)
+        return forward(*what, **more)
 
     trainer.enter_phase()
     trainer.start_phase()
     trainer.anchor.add_(0.1)  # so that protection pulls
     trainer.importance.fill_(0.7)
     with monkeypatch.context() as patch:
-        patch.setattr(Stacked, "__call__", counted)
+        patch.setattr(Stacked, "forward", counted)
         trainer.measure(importance, trainer.theta, Purpose.IMPORTANCE)
     assert max(calls) == at_once * importance.batch
     return trainer.estimate.clone()
@@ -134,17 +133,17 @@ def test_networks_without_dropout_are_measured_alike(
 def test_other_networks_take_one_batch_after_another() -> None:
     trainer = fleet(fisher_published())
     assert trainer.engine.measuring.at_once(20) > 1
-    trainer.net.execute.windows = None
+    trainer.net.executor.windows = None
     assert trainer.engine.measuring.at_once(20) == 1
 
 
 def test_large_maps_go_in_smaller_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second convolution has 4 x 4 windows of 3 x 3 pixels of 8 channels, three of them empty."""
     trainer = fleet(fisher_published())
-    assert trainer.net.execute.windows == 16 * 9 * 8
-    monkeypatch.setattr(measuring, "WINDOWS", 16 * 9 * 8 * 20 * 3 + 1)
+    assert trainer.net.executor.windows == 16 * 9 * 8
+    monkeypatch.setattr("kenyon.backends.triton.stacked.WINDOWS", 16 * 9 * 8 * 20 * 3 + 1)
     assert trainer.engine.measuring.at_once(20) == 3
-    monkeypatch.setattr(measuring, "WINDOWS", 16 * 9 * 8 * 20 - 1)
+    monkeypatch.setattr("kenyon.backends.triton.stacked.WINDOWS", 16 * 9 * 8 * 20 - 1)
     assert trainer.engine.measuring.at_once(20) == 1
 
 

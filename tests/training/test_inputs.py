@@ -11,7 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.cpu.dense import Dense
-from kenyon.backends.executor import General, Looped, Stacked
+from kenyon.backends.cpu.looped import Looped
+from kenyon.backends.torch.module import General
+from kenyon.backends.triton.stacked import Stacked
 from kenyon.data import Group, Source, Split, Stream
 from kenyon.errors import DataError
 from kenyon.models import Net
@@ -59,7 +61,7 @@ def test_values_train_as_the_images_they_were_made_of(name: str) -> None:
     expected = trained(name, pictures, mlp(nn.Flatten()))
     for shape, before in (((1, 8, 8), [nn.Flatten()]), ((4, 16), [nn.Flatten()]), ((64,), [])):
         found = trained(name, [as_values(stream, *shape) for stream in pictures], mlp(*before))
-        assert isinstance(found.net.execute, Dense)
+        assert isinstance(found.net.executor, Dense)
         for run in (0, 1):
             assert_same(found, run, expected, run)
 
@@ -99,7 +101,7 @@ def test_tokens_and_signals_are_learned(backbone: Any, shape: tuple[int, ...]) -
         pool = torch.randn((n, *shape), generator=generator) + 2.0 * labels.view(-1, 1, 1)
         module = nn.Sequential(nn.Conv1d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(28, 8))
     trainer = make_trainer(method("caf-ewc"), [with_pool(stream, pool)], replace(SHORT, epochs=12), backbone=module)
-    assert isinstance(trainer.net.execute, General)
+    assert isinstance(trainer.net.executor, General)
     trainer.run()
     assert min(trainer.position.records[-1]["accuracy"][0]) >= 90
 
@@ -107,10 +109,10 @@ def test_tokens_and_signals_are_learned(backbone: Any, shape: tuple[int, ...]) -
 def test_a_dense_layer_on_more_than_vectors_is_general_and_vectors_may_be_looped() -> None:
     stream = as_values(hand_stream([20]), 4, 16)
     over = nn.Sequential(nn.Linear(16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(12, 5))
-    assert isinstance(make_trainer(method("ewc"), [stream], SHORT, backbone=over).net.execute, General)
+    assert isinstance(make_trainer(method("ewc"), [stream], SHORT, backbone=over).net.executor, General)
     wide = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 1000))
     vectors = as_values(hand_stream([20]), 64)
-    assert isinstance(make_trainer(method("ewc"), [vectors], SHORT, backbone=wide).net.execute, Looped)
+    assert isinstance(make_trainer(method("ewc"), [vectors], SHORT, backbone=wide).net.executor, Looped)
 
 
 @pytest.mark.parametrize("shape", [(6,), (2, 3)])
@@ -131,7 +133,7 @@ def test_every_way_of_computing_takes_vectors_and_signals(shape: tuple[int, ...]
         for given, factor in ((None, 1.0), (noise, kept)):
             expected = hidden * factor @ params[f"{last}.weight"][k].T + params[f"{last}.bias"][k]
             for way in ways:
-                torch.testing.assert_close(way(params, x, given)[k], expected)
+                torch.testing.assert_close(way.forward(params, x, given)[k], expected)
 
 
 def table(**changes: Any) -> Source:

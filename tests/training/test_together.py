@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.cuda.tiled import Tiled, plan_stages
-from kenyon.backends.executor import Sequential
-from kenyon.backends.layers import frame_of
+from kenyon.backends.executor import Executor
+from kenyon.backends.layers import PlannedLayers, frame_of
 from kenyon.backends.triton.columns import Aligned
 from kenyon.data.sources import Group, Source
 from kenyon.data.tasks import CentreCrop
@@ -93,10 +93,10 @@ def trainer(
     learned = {name: size for p in method.penalties for name, size in p.learned(bare).items()}
     net = Net(backbone(shape), shape, counts, learners=K, learned=learned, active_column=method.active_column)
     if together:
-        steps = Sequential(net.backbone, shape, K, folds=True).steps  # type: ignore[arg-type]
+        steps = PlannedLayers(net.backbone, shape, K, folds=True).steps  # type: ignore[arg-type]
         stages = plan_stages(steps, shape, net.layout, K)
         assert stages is not None
-        net.execute = Tiled(net.backbone, shape, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
+        net.executor = Tiled(net.backbone, shape, K, stages, torch.device("cpu"), emulation.build)  # type: ignore
         if net.columns is not None:
             net.columns.aligned = Aligned(net.backbone, shape)  # type: ignore[arg-type]
     return Trainer(net, streams, method, Training(epochs=2, batch=6), members=members)
@@ -110,7 +110,7 @@ def test_a_run_alone_ends_with_the_same_bits_where_numbers_are_steady(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights and importances of two tasks, in fleets of one and of three. Importances need several portions."""
-    monkeypatch.setattr("kenyon.training.importance.STACKED", 10)
+    monkeypatch.setattr("kenyon.backends.executor.STACKED", 10)
     torch.use_deterministic_algorithms(True)
     try:
         three, alone = (trainer(name, together=True, seeds=seeds) for seeds in ((0, 1, 2), (1,)))
@@ -129,7 +129,7 @@ def test_a_gradient_has_zeros_for_heads_that_are_not_in_use(name: str, monkeypat
     for whole in (True, False):
         with monkeypatch.context() as patch:
             if whole:
-                patch.setattr("kenyon.training.gradients.Tiled", type(None))
+                patch.setattr(Tiled, "gradients", Executor.gradients)
             t = trainer(name, together=True)
             t.position.phase = 1
             t.enter_phase()
@@ -152,7 +152,7 @@ def test_small_batches_at_once_equal_one_after_another(
 ) -> None:
     estimates = []
     for stacked in (1, 6):
-        monkeypatch.setattr("kenyon.training.importance.STACKED", stacked)
+        monkeypatch.setattr("kenyon.backends.executor.STACKED", stacked)
         t = trainer(shape=shape, together=True)
         assert t.engine.measuring.at_once(20) == max(1, stacked // 2)
         t.enter_phase()

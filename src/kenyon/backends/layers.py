@@ -238,57 +238,56 @@ class Step:
     pool: nn.MaxPool2d | None = None  # ... and pooling, then the dropout of `site`
 
 
-class Sequential:
-    """What looped and stacked execution share: the layers by name, and where dropout acts."""
+def plan_steps(backbone: nn.Sequential, sites: Sequence[DropoutSite], *, folds: bool) -> list[Step]:
+    """Return the layers as steps; `folds`: ReLU, pooling and dropout behind a convolution become part of its step."""
+    steps: list[Step] = []
+    numbered = iter(enumerate(sites))
+    for name, layer in used_layers(backbone):
+        last = steps[-1] if steps else None
+        behind = last if folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
+        if behind and isinstance(layer, nn.ReLU) and not behind.relu and not behind.pool:
+            steps[-1] = replace(behind, relu=True)
+        elif behind and isinstance(layer, nn.MaxPool2d) and _pools(layer) and not behind.pool:
+            steps[-1] = replace(behind, pool=layer)
+        elif isinstance(layer, nn.Dropout):
+            number, site = next(numbered)
+            if behind and behind.pool and behind.site is None:
+                steps[-1] = replace(behind, site=site, number=number)
+            else:
+                steps.append(Step(name, layer, site, number))
+        else:
+            steps.append(Step(name, layer))
+    return steps
 
-    capturable = True
-    threads = True
-    input_channels: int | None = None
-    frame: Frame | None = None
+
+def used_layers(backbone: nn.Sequential) -> list[tuple[str, nn.Module]]:
+    """Return the layers by name, without dropout that keeps everything."""
+    # Not named_children(), which leaves out a layer object when it comes a second time.
+    return [(n, m) for n, m in backbone._modules.items() if m is not None and not _idle(m)]
+
+
+class PlannedLayers:
+    """The layers of an `nn.Sequential` as steps, and the random bytes of its dropout."""
 
     def __init__(
         self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int, *, folds: bool = False
     ) -> None:
-        """`folds`: whether ReLU, pooling and dropout behind a convolution become part of it."""
-        # Not named_children(), which leaves out a layer object when it comes a second time.
-        layers = [(n, m) for n, m in backbone._modules.items() if m is not None and not _idle(m)]
+        """`folds`: ReLU, pooling and dropout behind a convolution become part of its step."""
         self.learners = learners
-        self.sites = dropout_sites([m for _, m in layers], shape, learners)
-        self.steps = self._plan(layers, folds)
-
-    def refuse_capture(self) -> bool:
-        """Nothing here depends on values: the reason is elsewhere, and must be seen."""
-        return False
-
-    def _plan(self, layers: list[tuple[str, nn.Module]], folds: bool) -> list[Step]:
-        steps: list[Step] = []
-        sites = iter(enumerate(self.sites))
-        for name, layer in layers:
-            last = steps[-1] if steps else None
-            behind = last if folds and last is not None and isinstance(last.layer, nn.Conv2d) else None
-            if behind and isinstance(layer, nn.ReLU) and not behind.relu and not behind.pool:
-                steps[-1] = replace(behind, relu=True)
-            elif behind and isinstance(layer, nn.MaxPool2d) and _pools(layer) and not behind.pool:
-                steps[-1] = replace(behind, pool=layer)
-            elif isinstance(layer, nn.Dropout):
-                number, site = next(sites)
-                if behind and behind.pool and behind.site is None:
-                    steps[-1] = replace(behind, site=site, number=number)
-                else:
-                    steps.append(Step(name, layer, site, number))
-            else:
-                steps.append(Step(name, layer))
-        return steps
+        self.sites = dropout_sites([layer for _, layer in used_layers(backbone)], shape, learners)
+        self.steps = plan_steps(backbone, self.sites, folds=folds)
 
     def noise_size(self, batch: int) -> int:
+        """Return the number of random bytes that one run needs for one batch."""
         return noise_size(self.sites, batch)
 
     def side_by_side(self, noise: Tensor, batch: int) -> Tensor:
-        """The bytes of several batches (G, n) as those of one batch of all their samples."""
+        """Return the bytes of several batches (G, n) as those of one batch of all their samples."""
         pieces = [piece.flatten() for piece in cut_noise(noise, self.sites, batch)]
         return torch.cat(pieces) if pieces else noise.new_empty(0)
 
     def bytes_of(self, noise: Tensor | None, batch: int) -> list[Tensor | None]:
+        """Return the bytes of every dropout site."""
         return [None] * len(self.sites) if noise is None else [*cut_noise(noise, self.sites, batch)]
 
 

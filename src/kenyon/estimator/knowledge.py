@@ -201,7 +201,7 @@ class Knowledge:
         if "learners" in self.tensors and len(tasks) > 1:
             return [self.probabilities(inputs, [task])[0] for task in tasks]
         net, theta = self.net, self.rows(tasks[0])
-        M, N, execute, chunk = len(theta), len(inputs), net.execute, chunk_of(net.input_shape)
+        M, N, execute, chunk = len(theta), len(inputs), net.executor, chunk_of(net.input_shape)
         heads = torch.tensor([net.head_of(task) for task in tasks], device=net.device)
         none = torch.zeros(0, dtype=torch.long)
         empty = Split(inputs, none, none)

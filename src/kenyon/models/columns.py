@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from kenyon.backends.cpu.dense import kept_of_all
 from kenyon.backends.cpu.looped import Part, apart
-from kenyon.backends.layers import Params, Sequential, kept, known_layers
+from kenyon.backends.layers import Params, PlannedLayers, kept, known_layers
 from kenyon.backends.layout import Layout, Rows, aligned_alone
 from kenyon.backends.triton.columns import Aligned
 from kenyon.backends.triton.heads import own_logits
@@ -74,7 +74,7 @@ def adapted(backbone: nn.Module) -> list[str]:
     return [name for name, layer in backbone.named_children() if isinstance(layer, (nn.Conv2d, nn.Linear))][1:]
 
 
-class Columns(Sequential):
+class Columns(PlannedLayers):
     """The active columns of a fleet. Holds no parameters itself."""
 
     def __init__(

@@ -15,14 +15,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.cpu.dense import Dense, dense
-from kenyon.backends.cpu.looped import Looped
 from kenyon.backends.cuda.interface import Pictures
-from kenyon.backends.cuda.tiled import Tiled, tiled
-from kenyon.backends.executor import choose_execution
-from kenyon.backends.layout import InUse, Layout, Rows, aligned, aligned_alone
-from kenyon.backends.torch.module import General, feature_count, take_apart
-from kenyon.backends.triton.stacked import Stacked
+from kenyon.backends.executor import Executor, Request, choose_executor
+from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
+from kenyon.backends.torch.module import cast, feature_count, take_apart
 from kenyon.errors import ConfigError
 from kenyon.models.columns import Columns, column_shapes
 from kenyon.models.heads import FirstHeads, Heads, Outputs
@@ -114,26 +110,18 @@ class Net:
                 "the module into another one."
             )
         self.layout = Layout(protected, {**ends, **seen, **column, **self.learned})
-        place = (self.layout, learners, self.device, self.dtype)
-        fast = tiled(self.backbone, self.input_shape, *place) if in_place else None
-        small = dense(self.backbone, self.input_shape, learners, self.device)
-        self.execute = fast or small or choose_execution(self.backbone, self.input_shape, learners, self.device)
-        if isinstance(self.execute, General):
-            self._constants = parts.constants
-            self.execute = self._general()
+        self._constants, self._in_place = parts.constants, in_place
+        self.executor = self._choose_executor()
         self.columns: Columns | None = None
         if active_column:
             assert isinstance(self.backbone, nn.Sequential)
             self.columns = Columns(self.backbone, self.input_shape, self.layout, self.dtype, self.device)
-        if isinstance(self.execute, General) and (self.device.type == "cuda" or self.dtype == torch.bfloat16):
+        if self.executor.checks and (self.device.type == "cuda" or self.dtype == torch.bfloat16):
             self._try_out(input_dtype, chosen=dtype is not None)
 
-    def _general(self) -> General:
-        constants = {n: _cast(value.to(self.device), self.dtype) for n, value in self._constants.items()}
-        if any(isinstance(part, nn.RNNBase) for part in self.backbone.modules()):
-            # Rows hold weights in an order of their own, and flatten_parameters() could not change that.
-            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
-        return General(self.backbone, self.learners, constants, self.features)
+    def _choose_executor(self) -> Executor:
+        where = (self.device, self.dtype, self.features, self._constants, self._in_place)
+        return choose_executor(Request(self.backbone, self.input_shape, self.layout, self.learners, *where))
 
     def _try_out(self, input_dtype: torch.dtype, *, chosen: bool) -> None:
         """See that a module computes on this device, forwards and backwards, before anything is trained. One that
@@ -144,7 +132,7 @@ class Net:
             return
         if self.dtype == torch.bfloat16:
             self.dtype = torch.float32
-            self.execute = self._general()
+            self.executor = self._choose_executor()
             if self._problem_with(input_dtype) is None:
                 if chosen:
                     raise ConfigError(
@@ -215,12 +203,12 @@ class Net:
     @property
     def together(self) -> bool:
         """Whether `forward` takes all runs at once."""
-        return isinstance(self.execute, (Tiled, Dense))
+        return self.executor.all_runs
 
     @property
     def small(self) -> bool:
         """Whether a CPU loses more to waking threads than it gains from them."""
-        return isinstance(self.execute, Dense)
+        return self.executor.small
 
     @property
     def parameter_count(self) -> int:
@@ -315,10 +303,9 @@ class Net:
 
     def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
         """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
-        constants = self.execute.constants if isinstance(self.execute, General) else {}
         seen = {name: views[name][head, k] for name in self.statistics.first}
         own = {**seen, **{name: views[name][k] for name in self.backbone_names}}
-        return constants | {name: aligned_alone(value) for name, value in own.items()}
+        return {**self.executor.constants, **{name: aligned_alone(value) for name, value in own.items()}}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
@@ -327,8 +314,8 @@ class Net:
         assert self.columns is not None
         seen: list[Tensor] | None = None
         if isinstance(images, Pictures):
-            assert isinstance(self.execute, Tiled) and isinstance(row, Tensor) and images.laid_out is not None
-            seen = self.execute.maps(row.detach()[:, self.columns.first_seen :], images)
+            assert isinstance(row, Tensor) and images.laid_out is not None
+            seen = self.executor.maps(row.detach()[:, self.columns.first_seen :], images)
             images = images.laid_out()
         return self.heads.without_absent(self.columns.logits(row, images, noise, seen), heads)
 
@@ -341,29 +328,13 @@ class Net:
     ) -> Tensor:
         views = views or self.layout.views(row, self._used)
         dtype = views["head.bias"].dtype
-        if isinstance(self.execute, Tiled):
-            rows = row.weights if isinstance(row, InUse) else row
-            assert isinstance(rows, Tensor) and isinstance(images, Pictures) and not isinstance(noise, Tensor)
-            return self.execute.all_runs(rows, views, images, noise).to(dtype)
-        assert isinstance(images, Tensor)
-        images = _cast(images, self.dtype)
-        if isinstance(row, Tensor) and self.dtype != dtype:
-            views = self.layout.views(row.to(self.dtype), self._used)  # all at once
-        params = views
-        if not isinstance(self.execute, (Looped, Stacked)):  # which convert a weight where it is used
-            params = self._converted(views)
-        if isinstance(self.execute, Dense) and views["head.bias"].ndim == 3:
-            assert not isinstance(noise, Tensor)
-            return self.execute.all_runs(params, images, noise).to(dtype)
-        assert not isinstance(noise, Noise)
-        return self.execute(params, images, noise).to(dtype)
-
-    def _converted(self, views: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The backbone's parameters (..., K, ...) in the type that learners compute in."""
-        params = {name: views[name] for name in self.backbone_names}
-        if isinstance(self.execute, General):
-            return aligned(params, self.dtype)
-        return {name: p.to(self.dtype) for name, p in params.items()}
+        rows = row.weights if isinstance(row, InUse) else row if isinstance(row, Tensor) else None
+        if not isinstance(images, Pictures):
+            images = cast(images, self.dtype)
+            if isinstance(row, Tensor) and self.dtype != dtype:
+                views = self.layout.views(row.to(self.dtype), self._used)  # all at once
+        params = self.executor.prepared(views, self.backbone_names, self.dtype)
+        return self.executor.forward(params, images, noise, rows=rows).to(dtype)
 
     def _normalised(
         self,
@@ -376,19 +347,14 @@ class Net:
         """As `_features`, of a backbone with running statistics. In training a batch is normalised by itself, and
         added to those of the first head in use; in tests every sample is normalised by those of its own task.
         """
-        assert isinstance(self.execute, General) and isinstance(images, Tensor) and not isinstance(noise, Noise)
-        params = self._converted(views)
-        seen = (self.execute, params, views, _cast(images, self.dtype))
+        assert isinstance(images, Tensor) and not isinstance(noise, Noise)
+        params = self.executor.prepared(views, self.backbone_names, self.dtype)
+        seen = (self.executor, params, views, cast(images, self.dtype))
         if noise is not None or member is None:
             features, statistics = self.statistics.features(*seen, heads[:1], noise)
             return features.to(views["head.bias"].dtype), None if noise is None else statistics
         features = self.statistics.of_each(*seen, heads, member)
         return features.to(views["head.bias"].dtype), None
-
-
-def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tokens and other whole numbers stay what they are."""
-    return values.to(dtype) if values.is_floating_point() else values
 
 
 def _without_dropout(backbone: nn.Module) -> nn.Module:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from kenyon.backends.executor import Executor
 from kenyon.backends.layers import Params
 from kenyon.backends.layout import Layout, aligned
-from kenyon.backends.torch.module import General
 
 
 class Statistics:
@@ -33,7 +33,7 @@ class Statistics:
 
     def features(
         self,
-        execute: General,
+        executor: Executor,
         params: Params,
         views: Params,
         samples: Tensor,
@@ -49,11 +49,11 @@ class Statistics:
         mine = {name: views[name].detach().index_select(0, head).squeeze(0) for name in self.first}
         # Each in memory of its own: counting a batch changes one, and autograd takes its neighbours for changed too.
         mine = {name: aligned({name: value}, dtype)[name] for name, value in mine.items()}
-        return execute(params | mine, samples, noise), mine
+        return executor.forward(params | mine, samples, noise), mine
 
     def of_each(
         self,
-        execute: General,
+        executor: Executor,
         params: Params,
         views: Params,
         samples: Tensor,
@@ -63,7 +63,7 @@ class Statistics:
         """In tests every sample is normalised by the statistics of its own task: member (B,) counts the heads."""
         parts = {place: member == place for place in member.unique().tolist()}
         found = {
-            p: self.features(execute, params, views, samples[mine], heads[p : p + 1])[0] for p, mine in parts.items()
+            p: self.features(executor, params, views, samples[mine], heads[p : p + 1])[0] for p, mine in parts.items()
         }
         first = next(iter(found.values()))
         features = first.new_zeros(len(first), len(samples), first.shape[2])

@@ -52,7 +52,7 @@ def episode_scores(
                 actions[run] = drawn(out.logits, chance[run], counts[run])
 
     groups: Sequence[Runs] = [slice(None)] if net.together else live
-    repeated = [Captured(partial(choose, run), net.device, net.execute) for run in groups]
+    repeated = [Captured(partial(choose, run), net.device, net.executor) for run in groups]
     # Games that are over rest, and show what they showed last: batches keep their shape.
     over = {(r, g) for r in range(R) for g in range(G) if r not in live}
     crowd.begin()

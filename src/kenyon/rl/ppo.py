@@ -184,7 +184,7 @@ def ppo_loss(
 def looked_at(net: Net, pixels: Tensor) -> Tensor:
     """Bytes (..., C, H, W) as the network wants them, from 0 to 1."""
     images = pixels.to(net.dtype) / 255
-    wanted = net.execute.input_channels
+    wanted = net.executor.input_channels
     if wanted is None:
         return images
     return F.pad(images, (0, 0, 0, 0, 0, wanted - images.shape[-3])).contiguous(memory_format=torch.channels_last)

@@ -68,7 +68,7 @@ class Agents:
         self.rate, self.loss = torch.zeros(R, device=self.device), torch.zeros(R, device=self.device)
         self.gradient, self.present = torch.zeros_like(self.theta), torch.ones(R, device=self.device)
         self.heads = torch.zeros(1, dtype=torch.long, device=self.device)
-        self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
+        self.lanes = Lanes(self.device, R, together=net.together, threads=net.executor.threads)
         self.penalties = Penalties(net, method, self.heads, self.theta, self.importance, self.anchor)
         self.rollout = Rollout(net, R, ppo.horizon, N, suite.shape, ppo.minibatches)
         # Of the moment at hand: what chance says, and what follows.
@@ -369,7 +369,7 @@ class Agents:
     def _repeat(self, work: Callable[[], None], *name: Hashable) -> None:
         """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU."""
         if name not in self.captured:
-            self.captured[name] = Captured(work, self.device, self.net.execute)
+            self.captured[name] = Captured(work, self.device, self.net.executor)
         self.captured[name]()
 
     @contextmanager

@@ -15,7 +15,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from kenyon.backends.executor import Capturable
+from kenyon.backends.executor import Executor
+from kenyon.backends.executor import Runs as Runs
 from kenyon.errors import ConfigError, DeviceMemoryError, shown
 from kenyon.utils.threads import Shared, cpu_threads, in_streams, side_by_side
 
@@ -115,9 +116,6 @@ def on_device(device: torch.device) -> Iterator[None]:
         yield
 
 
-Runs = int | slice  # one run, or all of a fleet
-
-
 class Lanes:
     """Does a piece of work for every run: side by side on the cores of a CPU, each in a stream of its own on a GPU,
     or all at once where the network computes them together.
@@ -154,14 +152,14 @@ class Captured:
     captured, every call runs as it is.
     """
 
-    def __init__(self, work: Callable[[], None], device: torch.device, execution: Capturable) -> None:
-        self.work, self.execution = work, execution
+    def __init__(self, work: Callable[[], None], device: torch.device, executor: Executor) -> None:
+        self.work, self.executor = work, executor
         self.on_gpu = device.type == "cuda"
         self.calls = 0
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        if self.graph is None and self.on_gpu and self.calls > 0 and self.execution.capturable:
+        if self.graph is None and self.on_gpu and self.calls > 0 and self.executor.capturable:
             self.graph = self._capture()
         if self.graph is not None:
             self.graph.replay()
@@ -181,7 +179,7 @@ class Captured:
             _give_back(pool)
             # A capture that breaks off leaves the generator as if it went on: whoever draws next would fail.
             generator.graphsafe_set_state(state)
-            if isinstance(error, torch.OutOfMemoryError) or not self.execution.refuse_capture():
+            if isinstance(error, torch.OutOfMemoryError) or not self.executor.refuse_capture():
                 raise
             return None
         return graph

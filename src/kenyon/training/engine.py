@@ -99,7 +99,7 @@ class Engine:
         # No batch is larger than all the data, of which every run of a fleet has as much.
         self.batch = min(training.batch, max(len(stream.pool) for stream in streams))
         require_memory(net.device, rows * (STATES * 4 * net.layout.size + self.batch * PLACES))
-        execute = net.execute
+        execute = net.executor
         if net.together and not net.small and not streams[0].in_place:
             raise ConfigError(
                 "This network reads images where they lie in their pool, and these samples are seen otherwise. Build "
@@ -111,7 +111,7 @@ class Engine:
         self.members = members
         self.position = Position(diverged=[None] * (len(streams) // members))
         R, joint = len(streams), len(net.heads_of(phases[0])) > 1
-        self.lanes = Lanes(self.device, R, together=net.together, threads=net.execute.threads)
+        self.lanes = Lanes(self.device, R, together=net.together, threads=net.executor.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
         self.most = train
         # Where a batch is normalised by itself, what fills it up has to be samples too.
@@ -211,7 +211,7 @@ class Engine:
         """
         name = (work.__qualname__, id(getattr(work, "__self__", None)), self.variant, *which)
         if name not in self.captured:
-            self.captured[name] = Captured(work, self.device, self.net.execute)
+            self.captured[name] = Captured(work, self.device, self.net.executor)
         self.captured[name]()
 
     # ------------------------------------------------------------------ passes

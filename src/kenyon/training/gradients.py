@@ -1,58 +1,37 @@
-"""Gradients of a fleet into one flat buffer: every run in its own lane, or all together where the net can.
-
-Which layers keep their gradients as factors: large dense ones, where a GPU takes runs one after another.
-
-Heads that an optimiser need not look at.
-"""
+"""Gradients of all runs into one flat buffer, and the gradients of many small batches for importances."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from kenyon.backends.cuda.tiled import Tiled
-from kenyon.backends.layout import Leaves, Rows
-from kenyon.backends.torch.module import General
+from kenyon.backends.executor import Pass, Runs, Sample
+from kenyon.backends.layout import Rows
 from kenyon.backends.triton.dense import MOST, available
 from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.groups import Groups, Sums
-from kenyon.backends.triton.stacked import Stacked
 from kenyon.backends.triton.updates import Idle
-from kenyon.models import Net, Outputs, Pictures
+from kenyon.models import Net, Outputs
 from kenyon.random import Noise
 from kenyon.training.batches import Batch, Loader
-from kenyon.training.device import Lanes, Runs
+from kenyon.training.device import Lanes
 
 # (run, its named weights, outputs, batch) -> scalar loss; or for all: (slice, rows (R, P), outputs, batch) -> (R,)
 RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
 # (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
 PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
 
-SMALL = 2**16  # numbers of a tensor: what one program of a copy of many takes
-
-
-class Shown(Protocol):
-    """A batch as the network sees it."""
-
-    @property
-    def images(self) -> Tensor | Pictures: ...
-
-    @property
-    def member(self) -> Tensor | None: ...
-
-
-B_co = TypeVar("B_co", bound=Shown, covariant=True)
-B = TypeVar("B", bound=Shown)
+B_co = TypeVar("B_co", bound=Sample, covariant=True)
+B = TypeVar("B", bound=Sample)
 
 
 class Batches(Protocol[B_co]):
-    """Where batches come from, whatever the samples are."""
+    """A source of batches, of images or of play."""
 
-    step: Tensor  # (1,) which batch is next
+    step: Tensor  # (1,) the next batch
     size: int
     beside: int  # samples of other tasks in a batch, beyond its size
 
@@ -76,89 +55,28 @@ def data_gradients(
     factors: Mapping[str, Factors] | None = None,
     seen: Callable[[int, Outputs], None] | None = None,
 ) -> Tensor:
-    """The loss of each run on its current batch into `value` (R,), its gradient (R, P), perhaps in `gradient`.
+    """Put the loss of each run on its current batch into `value` (R,) and return its gradient (R, P).
 
-    `forward` is Net.forward, or something in its place. Where the net takes runs one after another, `factors` are of
-    weights whose gradient is not written, but what it is a product of, and `seen` is told what each run says of its
-    batch.
-
-    `noise` is for dropout, of all steps of this pass; None turns dropout off. Runs share nothing, so that a run's
-    numbers are the same whoever trains beside it.
+    `forward` is Net.forward, or takes its place. Where the executor takes runs one after another, no gradient is
+    written for weights with `factors`, and `seen` takes the outputs of each run. `noise` is for dropout, of all steps
+    of this pass; None turns dropout off. Runs share nothing: the numbers of a run do not depend on the others.
     """
-    noise = None if noise is None else noise.of_step(loader.step)
-    drawn = (
-        None if noise is None or net.together else noise.bytes(net.execute.noise_size(loader.size + loader.beside))
+    of = Pass(
+        net=net,
+        heads=heads,
+        batch=loader.batch,
+        forward=forward,
+        loss=loss,
+        runs=runs,
+        each=lanes.each,
+        noise=None if noise is None else noise.of_step(loader.step),
+        samples=loader.size + loader.beside,
+        own=own,
+        whole_network=forward is Net.forward and net.columns is None,
+        factors=factors or {},
+        seen=seen,
     )
-
-    result_of_all = gradient
-
-    def through_kernels(run: Runs) -> None:
-        """All runs, without what other heads have: of a long sequence that is most of a row."""
-        batch, protected = loader.batch(run), net.layout.protected
-        weights = theta[:, :protected].detach().requires_grad_()
-        with torch.enable_grad():
-            parts = net.in_use(weights, theta, heads)
-            others = {name: parts[name].requires_grad_() for name in (*net.head_names, *net.learned)}
-            outputs = forward(net, parts, batch.images, heads, batch.member, noise=noise, own=own)
-            result = loss(run, parts, outputs, batch)
-        first, *rest = torch.autograd.grad(result.sum(), [weights, *others.values()], allow_unused=True)
-        assert first is not None
-        gradient[:, :protected].copy_(first)
-        gradient[:, protected:].zero_()
-        for name, found in zip(others, rest, strict=True):
-            place = net.layout.view(gradient, name)
-            if found is not None and name in net.per_head:
-                place.index_copy_(1, heads, found)
-            elif found is not None:
-                place.copy_(found)
-        value.copy_(result.detach())
-
-    def all_runs(run: Runs) -> None:
-        nonlocal result_of_all
-        batch = loader.batch(run)
-        rows = theta[run].detach().requires_grad_()
-        with torch.enable_grad():
-            outputs = forward(net, rows, batch.images, heads, batch.member, noise=noise, own=own)
-            result = loss(run, rows, outputs, batch)
-        result_of_all = torch.autograd.grad(result.sum(), rows)[0]
-        value.copy_(result.detach())
-
-    def one_run(run: Runs) -> None:
-        batch = loader.batch(run)
-        # Every parameter is a leaf of its own, and its gradient goes to its place: a large network would otherwise
-        # spend more time on putting its row together than on learning.
-        parts, places = net.layout.views(theta[run].detach()), net.layout.views(gradient[run])
-        kept = {name: each.of_run(run) for name, each in (factors or {}).items()} if isinstance(run, int) else {}
-        wanted = [name for name in parts if name not in kept]
-        leaves = Leaves(parts | {name: parts[name].requires_grad_() for name in wanted}, places, kept)
-        with torch.enable_grad():
-            mine = None if drawn is None else drawn[run]
-            outputs = forward(net, leaves, batch.images, heads, batch.member, noise=mine, own=own)
-            result = loss(run, leaves, outputs, batch)
-        with net.execute.backward(mine) if isinstance(net.execute, General) else nullcontext():
-            found = torch.autograd.grad(result, [leaves[name] for name in wanted], materialize_grads=True)
-        # An nn.Embedding with sparse=True gives only the rows that it has looked up.
-        dense = (each.to_dense() if each.is_sparse else each for each in found)
-        pairs = [(places[name], gradient) for name, gradient in zip(wanted, dense, strict=True)]
-        elsewhere = [(place, gradient) for place, gradient in pairs if place.data_ptr() != gradient.data_ptr()]
-        _copied(elsewhere)
-        value[run].copy_(result.detach())
-        if seen is not None and isinstance(run, int):
-            seen(run, outputs)
-
-    if isinstance(net.execute, Tiled) and forward is Net.forward and net.columns is None:
-        lanes.each(runs, through_kernels)
-    else:
-        lanes.each(runs, all_runs if net.together else one_run)
-    return result_of_all
-
-
-def _copied(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
-    """Copy each second into its first: all small ones at once, which for a large one takes longer than a copy."""
-    for place, found in (pair for pair in pairs if pair[1].numel() > SMALL):
-        place.copy_(found)
-    small = [pair for pair in pairs if pair[1].numel() <= SMALL]
-    torch._foreach_copy_([place for place, _ in small], [found for _, found in small])
+    return net.executor.gradients(theta, of, gradient, value)
 
 
 def stacked_gradients(
@@ -195,15 +113,15 @@ def grouped_gradients(
     count = len(sums[0].shares)
     drawn = None
     if noise is not None:
-        bytes = noise.of_steps(loader.steps_ahead(count)).bytes(net.execute.noise_size(loader.size))
+        bytes = noise.of_steps(loader.steps_ahead(count)).bytes(net.executor.noise_size(loader.size))
         drawn = bytes.unflatten(0, (len(theta), count))
 
     def one_run(run: Runs) -> None:
-        assert isinstance(run, int) and isinstance(net.execute, Stacked)
+        assert isinstance(run, int)
         batch = loader.ahead(run, count)
         parts = net.layout.views(theta[run].detach())
         weights = [parts[name].requires_grad_() for name in net.backbone_names if name.endswith("weight")]
-        mine = None if drawn is None else net.execute.side_by_side(drawn[run], loader.size)
+        mine = None if drawn is None else net.executor.side_by_side(drawn[run], loader.size)
         with torch.enable_grad():
             groups = Groups(parts, sums[run])
             outputs = net.forward(groups, batch.images, heads, batch.member, noise=mine)
@@ -217,24 +135,17 @@ LARGE = 2**20  # weights; of fewer, what is saved is less than what a pass of th
 
 
 def factors_of_layers(net: Net, runs: int, batch: int) -> dict[str, Factors]:
-    """Room for the factors of every layer that is worth it, by the name of its weights, in the order of the rows."""
-    execute = net.execute
-    if not isinstance(execute, Stacked) or net.columns is not None or batch > MOST or not _pays(net):
+    """Return room for the factors of large dense layers, by the name of their weights, in the order of the rows."""
+    if net.columns is not None or batch > MOST or not available(net.zeros(1)):
         return {}
+    segments = (net.layout.segments[f"{name}.weight"] for name in net.executor.factored_layers())
     found: dict[str, Factors] = {}
-    for step in execute.steps:
-        # Factors are kept in the backward pass of the layer's bias.
-        if isinstance(step.layer, nn.Linear) and step.layer.bias is not None:
-            segment = net.layout.segments[f"{step.name}.weight"]
-            K, O, I = segment.shape  # noqa: E741
-            if segment.size >= LARGE:
-                sizes = ((K, batch, O), (K, batch, I), (K, O, I))
-                found[segment.name] = Factors(segment.start, *(net.zeros(runs, *size) for size in sizes))
+    for segment in segments:
+        K, O, I = segment.shape  # noqa: E741
+        if segment.size >= LARGE:
+            sizes = ((K, batch, O), (K, batch, I), (K, O, I))
+            found[segment.name] = Factors(segment.start, *(net.zeros(runs, *size) for size in sizes))
     return found
-
-
-def _pays(net: Net) -> bool:
-    return available(net.zeros(1))
 
 
 FEW = 8  # heads in use among which a pass over all weights looks for its own

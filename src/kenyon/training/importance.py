@@ -19,7 +19,6 @@ from torch import Tensor
 from kenyon.backends.layout import Rows
 from kenyon.backends.triton import updates as passes
 from kenyon.backends.triton.groups import Sums
-from kenyon.backends.triton.stacked import Stacked
 from kenyon.backends.triton.updates import Force, sorted_forces
 from kenyon.methods.importance import GradientImportance
 from kenyon.models import Net, Outputs
@@ -29,7 +28,7 @@ from kenyon.training.checkpoint import Position
 from kenyon.training.device import Lanes, Runs
 from kenyon.training.evaluation import chunk_of
 from kenyon.training.gradients import PredictionLoss, RunLoss, grouped_gradients, stacked_gradients
-from kenyon.utils.determinism import USUAL_RUNS, is_steady, of_each_run
+from kenyon.utils.determinism import of_each_run
 from kenyon.utils.threads import piece_by_piece
 
 
@@ -57,11 +56,6 @@ class Draws:
         drawn = Noise.at(keys, self.every_step)
         noise.first.copy_(drawn.first)
         noise.second.copy_(drawn.second)
-
-
-STACKED = 80  # runs that fill a GPU with batches of 20
-GROUPED = 16  # batches that go through a network at once, one run after another
-WINDOWS = 2**28  # numbers that all windows of a convolution may have then, half a gigabyte in bfloat16
 
 
 class Workplace(Protocol):
@@ -146,16 +140,11 @@ class Measuring:
             engine.repeat(work, importance, purpose, place)
 
     def at_once(self, batch: int) -> int:
-        """How many batches are measured together."""
-        net = self.engine.net
-        if net.small:
+        """Return how many batches are measured together."""
+        engine, net = self.engine, self.engine.net
+        if net.gate and not net.together:
             return 1
-        if net.together:  # so many that they are a fleet of usual size
-            return max(1, STACKED // (USUAL_RUNS if is_steady() else len(self.engine.fleet)))
-        if not isinstance(net.execute, Stacked) or net.learners > 1 or net.gate or net.execute.windows is None:
-            return 1
-        room = min(chunk_of(net.input_shape) // 2, WINDOWS // max(1, net.execute.windows))  # for samples
-        return max(1, min(GROUPED, room // batch))
+        return net.executor.batches_at_once(batch, len(engine.fleet), chunk_of(net.input_shape) // 2)
 
     def _stacked(
         self,

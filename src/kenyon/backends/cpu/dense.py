@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.executor import Request
 from kenyon.backends.layers import DropoutSite, Params, known_layers
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.random import Noise
@@ -21,20 +22,32 @@ from kenyon.random import Noise
 LARGEST = 1_000_000  # weights of a run; beyond, its learners and samples had better go side by side
 
 
-def dense(backbone: nn.Module, shape: tuple[int, ...], learners: int, device: torch.device) -> Dense | None:
-    """None where the backbone or the device is not one for it."""
-    if device.type != "cpu" or not known_layers(backbone, shape):
-        return None
-    assert isinstance(backbone, nn.Sequential)
-    shapes = [layer for layer in backbone if isinstance(layer, (nn.Conv2d, nn.Linear, nn.Flatten))]
-    weights = sum(p.numel() for p in backbone.parameters()) * learners
-    if weights > LARGEST or not shapes or not (len(shape) == 1 or isinstance(shapes[0], nn.Flatten)):
-        return None
-    return Dense(backbone, shape, learners)
-
-
 class Dense(Stacked):
-    def all_runs(self, params: Params, images: Tensor, noise: Noise | None) -> Tensor:
+    all_runs = True
+    small = True
+
+    @classmethod
+    def for_backbone(cls, request: Request) -> Dense | None:
+        backbone, shape = request.backbone, request.shape
+        if request.device.type != "cpu" or not known_layers(backbone, shape):
+            return None
+        assert isinstance(backbone, nn.Sequential)
+        shapes = [layer for layer in backbone if isinstance(layer, (nn.Conv2d, nn.Linear, nn.Flatten))]
+        weights = sum(p.numel() for p in backbone.parameters()) * request.learners
+        if weights > LARGEST or not shapes or not (len(shape) == 1 or isinstance(shapes[0], nn.Flatten)):
+            return None
+        return cls(backbone, shape, request.learners)
+
+    def forward(self, params: Params, images: Tensor, noise: Any, *, rows: Tensor | None = None) -> Tensor:
+        """Parameters of one run or of all; a Flatten alone has none, and then samples have one axis more."""
+        linear = next((step for step in self.steps if isinstance(step.layer, nn.Linear)), None)
+        of_all = images.ndim > self.axes if linear is None else params[f"{linear.name}.weight"].ndim == 4
+        return self._all_runs(params, images, noise) if of_all else super().forward(params, images, noise)
+
+    def batches_at_once(self, batch: int, runs: int, room: int) -> int:
+        return 1
+
+    def _all_runs(self, params: Params, images: Tensor, noise: Noise | None) -> Tensor:
         """Parameters (R, K, ...), samples (R, B, *shape) -> features (R, K, B, F)."""
         R, B = images.shape[:2]
         keep = None if noise is None else kept_of_all(self.sites, self.learners, noise, B, images.dtype)

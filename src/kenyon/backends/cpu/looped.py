@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.layers import Params, Sequential, kept
+from kenyon.backends.executor import LayerExecutor, Request
+from kenyon.backends.layers import Params, kept, known_layers
 from kenyon.backends.layout import place_of
 from kenyon.backends.triton.dropout import dropped_plain
 from kenyon.utils.threads import side_by_side
@@ -168,13 +169,22 @@ def _all(work: Sequence[Callable[[], None]]) -> None:
 LAID_OUT = torch.channels_last  # in which a CPU's convolutions are faster, 1.1 to 1.7 times for our backbones
 
 
-class Looped(Sequential):
+class Looped(LayerExecutor):
+    """One run: a learner and some samples at a time, side by side on the cores of a CPU."""
+
+    @classmethod
+    def for_backbone(cls, request: Request) -> Looped | None:
+        if request.device.type != "cpu" or not known_layers(request.backbone, request.shape):
+            return None
+        assert isinstance(request.backbone, nn.Sequential)
+        return cls(request.backbone, request.shape, request.learners)
+
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
-        super().__init__(backbone, shape, learners, folds=True)
+        super().__init__(backbone, shape, learners)
         whole = next((i for i, step in enumerate(self.steps) if many_weights(step.layer)), len(self.steps))
         self.in_parts, self.in_shares = self.steps[:whole], self.steps[whole:]
 
-    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+    def forward(self, params: Params, images: Tensor, noise: Tensor | None, *, rows: Tensor | None = None) -> Tensor:
         pieces = self.bytes_of(noise, len(images))
         if images.ndim == 4:
             images = images.contiguous(memory_format=LAID_OUT)

@@ -20,7 +20,19 @@ from kenyon.backends.cuda.choices import Stage, choose_stages, multiplications
 from kenyon.backends.cuda.interface import Build, Pictures
 from kenyon.backends.cuda.plan import Convolution
 from kenyon.backends.cuda.stack import ConvolutionStack, Convolve
-from kenyon.backends.layers import DropoutSite, Frame, Sequential, Step, frame_of, halves, known_layers
+from kenyon.backends.executor import LayerExecutor, Pass, Request, Runs, S
+from kenyon.backends.layers import (
+    DropoutSite,
+    Frame,
+    Params,
+    Step,
+    dropout_sites,
+    frame_of,
+    halves,
+    known_layers,
+    plan_steps,
+    used_layers,
+)
 from kenyon.backends.layout import Layout
 from kenyon.backends.triton.dense import dense_layer
 from kenyon.backends.triton.dropout import relu_dropout
@@ -28,25 +40,6 @@ from kenyon.errors import ConfigError
 from kenyon.random import Noise
 
 WIDE = 20  # channels of a learner, at least
-
-
-def tiled(
-    backbone: nn.Module,
-    shape: tuple[int, ...],
-    layout: Layout,
-    learners: int,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> Tiled | None:
-    """None where the backbone or the device is not one for it."""
-    if device.type != "cuda" or dtype is not torch.bfloat16 or not compiler.available(device):
-        return None
-    if len(shape) != 3 or not known_layers(backbone, shape):
-        return None
-    assert isinstance(backbone, nn.Sequential)
-    plan = Sequential(backbone, shape, learners, folds=True)
-    stages = plan_stages(plan.steps, shape, layout, learners, compiler.has_teams(device))
-    return None if stages is None else Tiled(backbone, shape, learners, stages, device, compiler.build)
 
 
 def plan_stages(
@@ -144,7 +137,8 @@ def _plain(layer: nn.Conv2d) -> bool:
     return known and layer.bias is not None
 
 
-class Tiled(Sequential):
+class Tiled(LayerExecutor):
+    all_runs = True
     input_channels: int | None = 4  # one colour or three and empty bytes: a pixel is one word
 
     def __init__(
@@ -156,7 +150,7 @@ class Tiled(Sequential):
         device: torch.device,
         build: Build,
     ) -> None:
-        super().__init__(backbone, shape, learners, folds=True)
+        super().__init__(backbone, shape, learners)
         self.stages, self.device, self.build = stages, device, build
         self.apart = learners // stages[0].layer.learners  # learners of a run that are computed as runs
         self.convolutional = self.steps[: len(stages)]
@@ -164,8 +158,52 @@ class Tiled(Sequential):
         self.dense = _dense_layers(self.steps[len(stages) + 1 :]) or []
         self._stack: ConvolutionStack | None = None  # compiled when first used
 
-    def all_runs(self, theta: Tensor, views: dict[str, Tensor], images: Pictures, noise: Noise | None) -> Tensor:
-        """theta (R, P) and its named views (R, K, ...) -> features (R, K, B, F) bfloat16."""
+    @classmethod
+    def for_backbone(cls, request: Request) -> Tiled | None:
+        backbone, shape, device = request.backbone, request.shape, request.device
+        if not request.in_place or device.type != "cuda" or request.dtype is not torch.bfloat16:
+            return None
+        if not compiler.available(device) or len(shape) != 3 or not known_layers(backbone, shape):
+            return None
+        assert isinstance(backbone, nn.Sequential)
+        sites = dropout_sites([layer for _, layer in used_layers(backbone)], shape, request.learners)
+        steps = plan_steps(backbone, sites, folds=True)
+        stages = plan_stages(steps, shape, request.layout, request.learners, compiler.has_teams(device))
+        return None if stages is None else cls(backbone, shape, request.learners, stages, device, compiler.build)
+
+    def gradients(self, theta: Tensor, of: Pass[S], gradient: Tensor, value: Tensor) -> Tensor:
+        """Leave out what other heads than those in use have: of a long sequence that is most of a row."""
+        if not of.whole_network:
+            return super().gradients(theta, of, gradient, value)
+        net = of.net
+
+        def all_runs(run: Runs) -> None:
+            batch, protected = of.batch(run), net.layout.protected
+            weights = theta[:, :protected].detach().requires_grad_()
+            with torch.enable_grad():
+                parts = net.in_use(weights, theta, of.heads)
+                others = {name: parts[name].requires_grad_() for name in (*net.head_names, *net.learned)}
+                outputs = of.forward(net, parts, batch.images, of.heads, batch.member, noise=of.noise, own=of.own)
+                result = of.loss(run, parts, outputs, batch)
+            first, *rest = torch.autograd.grad(result.sum(), [weights, *others.values()], allow_unused=True)
+            assert first is not None
+            gradient[:, :protected].copy_(first)
+            gradient[:, protected:].zero_()
+            for name, found in zip(others, rest, strict=True):
+                place = net.layout.view(gradient, name)
+                if found is not None and name in net.per_head:
+                    place.index_copy_(1, of.heads, found)
+                elif found is not None:
+                    place.copy_(found)
+            value.copy_(result.detach())
+
+        of.each(of.runs, all_runs)
+        return gradient
+
+    def forward(self, params: Params, images: Pictures, noise: Noise | None, *, rows: Tensor | None = None) -> Tensor:
+        """Rows (R, P) and their named views (R, K, ...) -> features (R, K, B, F) bfloat16."""
+        assert rows is not None
+        theta, views = rows, params
         stack = self._compiled()
         names = [f"{s.name}.{part}" for s in self.convolutional for part in ("weight", "bias")]
         keys = None if noise is None else (noise.first, noise.second)

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +30,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parameter import is_lazy
 
-from kenyon.backends.layers import Frame, Params, known_layers, shapes_through
+from kenyon.backends.executor import Executor, Request
+from kenyon.backends.layers import Params, known_layers, shapes_through
+from kenyon.backends.layout import aligned
 from kenyon.backends.torch.generators import OwnGenerators, UserCode
 from kenyon.errors import ConfigError, expected
 
@@ -217,12 +220,26 @@ def _seed(noise: Tensor | None) -> int:
     return TEST_SEED if noise is None else int.from_bytes(bytes(noise[:7].tolist()), "little")
 
 
-class General:
-    """Dropout of any kind draws from generators of its own, seeded for run and step."""
+def cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Convert floating-point values; tokens and other whole numbers stay."""
+    return values.to(dtype) if values.is_floating_point() else values
 
+
+class General(Executor):
+    """One run, one learner after another. Dropout of any kind draws from generators of its own, seeded for run and
+    step.
+    """
+
+    checks = True
     threads = False  # cores share the operations of one run
-    input_channels: int | None = None
-    frame: Frame | None = None
+
+    @classmethod
+    def for_backbone(cls, request: Request) -> General:
+        if any(isinstance(part, nn.RNNBase) for part in request.backbone.modules()):
+            # Rows hold weights in an order of their own, which flatten_parameters() could not change.
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+        constants = {n: cast(value.to(request.device), request.dtype) for n, value in request.constants.items()}
+        return cls(request.backbone, request.learners, constants, request.features)
 
     def __init__(
         self,
@@ -265,7 +282,7 @@ class General:
     def noise_size(self, batch: int) -> int:
         return 8
 
-    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+    def forward(self, params: Params, images: Tensor, noise: Tensor | None, *, rows: Tensor | None = None) -> Tensor:
         """`params` (K, ...): also running statistics, to which a batch in training is added in place."""
         if noise is not None and self.by_batch and len(images) < 2:
             raise ConfigError("nn.BatchNorm cannot learn from a batch of one sample. Choose a larger batch.")
@@ -280,6 +297,9 @@ class General:
                 "have one size."
             )
         return torch.stack(found)
+
+    def prepared(self, views: Mapping[str, Tensor], names: Iterable[str], dtype: torch.dtype) -> Params:
+        return aligned({name: views[name] for name in names}, dtype)
 
     def _module(self, *, training: bool) -> Lent:
         """The backbone in this mode: a copy for each thread, since tensors are put into it while it computes."""

@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.layers import Params, Sequential, padded
+from kenyon.backends.layers import Params, PlannedLayers, padded
 from kenyon.backends.triton import fused
 from kenyon.backends.triton.dense import dense_layer, wide_products
 from kenyon.backends.triton.stacked import behind_convolution
@@ -132,7 +132,7 @@ def _pixels(maps: Tensor) -> Tensor:
 PIXEL = 8  # channels of an image are a multiple of this: 16 bytes in bfloat16
 
 
-class Aligned(Sequential):
+class Aligned(PlannedLayers):
     """For `known` backbones: convolutions and what is between them, then nn.Flatten, then dense layers."""
 
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...]) -> None:

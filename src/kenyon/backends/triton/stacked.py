@@ -26,7 +26,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.layers import DropoutSite, Params, Sequential, Step, halves, padded
+from kenyon.backends.executor import LayerExecutor, Request
+from kenyon.backends.layers import DropoutSite, Params, Step, halves, known_layers, padded
 from kenyon.backends.layout import factors_of, place_of
 from kenyon.backends.triton import fused
 from kenyon.backends.triton.dense import dense_layer, factored_layer, wide_products
@@ -125,12 +126,40 @@ class _Convolution(torch.autograd.Function):
         return dx, found, None, None, None
 
 
-class Stacked(Sequential):
+GROUPED = 16  # batches that go through a network at once, one run after another
+WINDOWS = 2**28  # elements of all windows of a convolution then, half a gigabyte in bfloat16
+
+
+class Stacked(LayerExecutor):
+    """One run, all its learners at once, on a GPU."""
+
+    @classmethod
+    def for_backbone(cls, request: Request) -> Stacked | None:
+        backbone, shape = request.backbone, request.shape
+        if request.device.type == "cpu" or not known_layers(backbone, shape):
+            return None
+        assert isinstance(backbone, nn.Sequential)
+        found = cls(backbone, shape, request.learners)
+        if request.device.type == "cuda" and isinstance(backbone[0], nn.Conv2d):
+            found.input_channels = -(-shape[0] // 8) * 8  # 16 bytes a pixel in bfloat16
+        return found
+
     def __init__(self, backbone: nn.Sequential, shape: tuple[int, ...], learners: int) -> None:
-        super().__init__(backbone, shape, learners, folds=True)
+        super().__init__(backbone, shape, learners)
+        self.axes = len(shape) + 1  # of a batch
         self.windows = numbers_of_windows(backbone, shape)  # of a sample, where `groups` knows all layers
 
-    def __call__(self, params: Params, images: Tensor, noise: Tensor | None) -> Tensor:
+    def batches_at_once(self, batch: int, runs: int, room: int) -> int:
+        if self.learners > 1 or self.windows is None:
+            return 1
+        return max(1, min(GROUPED, min(room, WINDOWS // max(1, self.windows)) // batch))
+
+    def factored_layers(self) -> list[str]:
+        # Factors are kept in the backward pass of the layer's bias.
+        layers = ((step.name, step.layer) for step in self.steps)
+        return [name for name, layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
+
+    def forward(self, params: Params, images: Tensor, noise: Any, *, rows: Tensor | None = None) -> Tensor:
         """Activations are `Maps` behind convolutions and (K, B, F) behind dense layers."""
         K, pieces = self.learners, self.bytes_of(noise, len(images))
         x: Tensor | Maps = images

@@ -51,7 +51,7 @@ def rows_at_once(numbers: int) -> int:
 class Probe:
     def __init__(self, net: Net, stream: Stream, rows: int) -> None:
         """For fleets of so many rows."""
-        execute = net.execute
+        execute = net.executor
         self.net, self.rows = net, rows
         self.fleet = Fleet(
             [stream] * rows, net.device, execute.input_channels, frame=execute.frame, by_reference=not net.small
