@@ -27,7 +27,7 @@ def random_init() -> Method:
 
 @method(family="replay", cite="Chaudhry et al., 2019 (arXiv:1902.10486)", color="#84584e")
 def er(memory: int = 20, replay_batch: int = 64, replay: ReplayForm = "published") -> Method:
-    """Experience replay: keep `memory` samples of every class and train on them again. No other method keeps any."""
+    """Experience replay: keep old samples, `memory` of every class, and train on them again; no other method does."""
     return Method(replay=Replay(memory, replay_batch, replay))
 
 
