@@ -42,9 +42,9 @@ class MethodSpec:
     build: Callable[..., Method]
     family: str = ""  # one of FAMILIES; users' own methods have none
     cite: str = ""
-    defaults: Mapping[str, float] = field(default_factory=dict)  # of strengths, for data without tuned ones
+    defaults: Mapping[str, float] = field(default_factory=dict, hash=False)  # strengths for data without tuned ones
     # What "paper" and "authors" set, where a method has such forms; a text says why there is none.
-    definitions: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict)
+    definitions: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict, hash=False)
     color: str | None = None  # in pictures, #rrggbb: one color a family, distinct also in grey; CAF stands out
     hue: str | None = None  # on the report page, which has a light and a dark shade of it
 
