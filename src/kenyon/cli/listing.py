@@ -96,6 +96,7 @@ def _benchmark(b: Benchmark) -> dict[str, Any]:
         SEVERAL: b.parameters(several, LEARNERS),
         "training": f"Adam {training.rate:g}, batch {training.batch}, {training.epochs} epochs a task",
         "needs": ", ".join(b.source.needs) or "nothing",
+        "cite": b.cite,
     }
 
 
