@@ -33,7 +33,7 @@ from kenyon.training import choose_device
 from kenyon.training.device import on_device
 from kenyon.utils import threads as pieces
 
-PIECE, MANY = pieces.PIECE, shares.MANY
+PIECE, MANY = pieces.CHUNK, shares.MANY
 WAYS = ("as it is", "rows whole", "cut by samples", "bfloat16")
 TURNS, STEPS = 4, 4
 
@@ -58,7 +58,7 @@ def measured(what: str, ways: list[str]) -> dict[str, Any]:
     found = dict.fromkeys(ways, float("inf"))
     for turn in range(TURNS + 1):
         for way, subject in subjects.items():
-            pieces.PIECE = sys.maxsize if way == "rows whole" else PIECE
+            pieces.CHUNK = sys.maxsize if way == "rows whole" else PIECE
             trainer = subject.trainer
             with on_device(trainer.device):
                 trainer.engine.loader.step.zero_()

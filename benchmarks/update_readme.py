@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student
 
 from kenyon.bench import BenchResult
 from kenyon.cli.show import load_results
 from kenyon.experiments.results import Result
 from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
+from kenyon.metrics import Summary
 from kenyon.report.figures import draw_results
 from kenyon.report.markdown import overview_markdown, published_sentence, published_view, results_markdown
 from kenyon.report.plots import draw_views
@@ -74,6 +76,26 @@ def steps(benchmark: str = "r-cifar-100") -> str:
 
 def overview() -> str:
     return overview_markdown(methods("h200"))
+
+
+def small() -> str:
+    """A few methods on a few benchmarks, with 95 % intervals (Student's t)."""
+    found, benchmarks = methods("h200"), ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "cub-200")
+    lines = [f"| | {' | '.join(benchmarks)} |", "|---|" + "---:|" * len(benchmarks)]
+    for method in ("finetune", "ewc", "ewc-af1", "mcl-ewc", "caf-ewc", "joint"):
+        cells = (interval(found[name][method].aac) for name in benchmarks)
+        lines.append(f"| `{method}` | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def interval(summary: Summary | None) -> str:
+    if summary is None:
+        return "-"
+    n = int(np.isfinite(summary.runs).sum())
+    if n == 1:
+        return f"{summary.mean:.1f}, n 1"
+    half = float(student.ppf(0.975, n - 1)) * summary.sem
+    return f"{summary.mean:.1f} ± {half:.1f}" + ("" if n == 5 else f", n {n}")
 
 
 def schedule() -> str:
@@ -187,6 +209,7 @@ def scores(folder: str, suite: str) -> dict[str, GameResult]:
 
 
 BLOCKS = {
+    "small": small,
     "published": lambda: published_sentence(methods("h200")),
     "small games": small_games,
     "atari": atari,

@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-from benchmarks import soundness
 
 import kenyon
+from benchmarks import soundness
 from tests.report.browser import PROGRAM, Browser, NoBrowser, chromium
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from kenyon.renamed import RENAMED, keep_old_imports
-from kenyon.utils.mkl import ask_for_equal_bits
+from kenyon.utils.mkl import request_equal_bits
 from kenyon.version import __version__
 
 TYPE_CHECKING = False  # typing itself would take as long to import as all the rest here
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kenyon.report.verify import verify
     from kenyon.training import Trainer, Training
 
-ask_for_equal_bits()
+request_equal_bits()
 keep_old_imports()
 
 __all__ = [

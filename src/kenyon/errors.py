@@ -1,4 +1,4 @@
-"""Errors a user can mend. The command line prints them as one message, without a traceback."""
+"""Errors that a user can fix. The command line prints their message without a traceback."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 SHOWN = 60  # characters of a value in a message
-# What other programs call it -> what it is called here.
+# Name in other programs -> name in Kenyon.
 ELSEWHERE = {
     **dict.fromkeys(("lr", "learning_rate"), "rate"),
     **dict.fromkeys(("batch_size", "bs"), "batch"),
@@ -21,7 +21,7 @@ ELSEWHERE = {
 
 
 class KenyonError(Exception):
-    """Something the user can put right: the message names it, says what was expected and what to do."""
+    """An error that the user can fix: the message names the cause, what was expected, and the remedy."""
 
 
 class ConfigError(KenyonError):
@@ -29,11 +29,11 @@ class ConfigError(KenyonError):
 
 
 class DeviceMemoryError(KenyonError):
-    """Work that the device has no room for, even in the smallest pieces."""
+    """Work that does not fit the memory of the device, even in the smallest chunks."""
 
 
 class DataError(KenyonError):
-    """Data files that are missing, damaged or not what they claim to be."""
+    """Data that are missing, damaged or not of the expected form."""
 
 
 class ResultsError(KenyonError):
@@ -41,33 +41,29 @@ class ResultsError(KenyonError):
 
 
 def shown(value: Any) -> str:
-    """A value as a message has it: whatever it is, a few words."""
+    """Return a short text for any value, for a message."""
     try:
         text = repr(value)
-    except Exception:  # a number of thousands of digits, or somebody's own __repr__
-        return f"a very large {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
+    except Exception:  # a whole number of thousands of digits, or a failing __repr__
+        return f"a very large {type(value).__name__}" if type(value) is int else f"a {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def expected(name: str, kind: str, value: Any) -> ConfigError:
-    """The error for an argument or a setting that is not of its kind."""
+    """Return the error for an argument or a setting of the wrong kind."""
     return ConfigError(f"{name} must be {kind}, not {shown(value)}.")
 
 
 def listed_names(kind: str, given: Any) -> list[str]:
-    """Names that were given with commas between them, or as a list. They need not be known."""
-    names = given.split(",") if isinstance(given, str) else given
-    if isinstance(names, bytes) or not isinstance(names, Iterable):
-        raise expected(kind, "a name in quotes, or a list of names", given)
-    found = [name.strip() if isinstance(name, str) else name for name in names]
-    strange = [name for name in found if not isinstance(name, str)]
-    if strange:
-        raise expected(kind, "a name in quotes, or a list of names", given)
-    return found
+    """Return names given as text with commas, or as a list. They need not be known."""
+    try:
+        return [str.strip(name) for name in (given.split(",") if isinstance(given, str) else given)]
+    except TypeError:  # not a list, or an entry is not a name
+        raise expected(kind, "a name in quotes, or a list of names", given) from None
 
 
 def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is not among `known`, with the nearest ones."""
+    """Return the error for a name that is not among `known`, with the nearest ones."""
     names = sorted(known)
     if not isinstance(name, str):
         return ConfigError(
@@ -76,18 +72,15 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> ConfigError:
     typed = name.lower()
     if (meant := ELSEWHERE.get(typed)) in names:
         return ConfigError(f"There is no {kind} called '{name}'. Here it is called {meant}.")
-    begun = [
-        n for n in names if len(typed) > 1 and n.lower().startswith(typed)
-    ]  # a name that was not typed to its end
-    near = begun[:3] or get_close_matches(typed, names, n=3, cutoff=0.5)
+    completions = [n for n in names if len(typed) > 1 and n.lower().startswith(typed)]
+    near = completions[:3] or get_close_matches(typed, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(names)}."
     return ConfigError(f"There is no {kind} called '{name}'. {hint}")
 
 
 @contextmanager
 def optional_import(what: str, extra: str, *packages: str) -> Iterator[None]:
-    """Import optional packages inside, and report a failure as what it is: a package that is not installed, or one
-    that is there and cannot be imported, with the reason.
+    """Import optional packages inside; raise ConfigError if one is not installed, or is and cannot be imported.
 
         with optional_import("ProtectionCallback", "lightning", "lightning"):
             from lightning.pytorch.callbacks import Callback
@@ -106,12 +99,13 @@ def optional_import(what: str, extra: str, *packages: str) -> Iterator[None]:
         broken = next((package for package in packages if package not in sys.modules), packages[0])
         raise ConfigError(
             f"{what} needs {broken}, which is installed but cannot be imported: {type(error).__name__}: "
-            f"{str(error).rstrip('.')}. Mend that, or install matching versions: pip install -U 'kenyon[{extra}]'."
+            f"{str(error).rstrip('.')}. Fix that, or install matching versions: pip install -U 'kenyon[{extra}]'."
         ) from error
 
 
 def _installed(package: str) -> bool:
-    """A folder that happens to have the name of a package, such as the one where wandb keeps runs, is none."""
+    """Return True for an installed package. A folder of that name, such as the one where wandb keeps runs, is none.
+    """
     try:
         spec = find_spec(package)
     except ValueError:  # a module that was put in place by hand

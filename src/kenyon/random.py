@@ -1,7 +1,8 @@
-"""Random numbers as a pure function of what they are for.
+"""Counter-based random numbers: a pure function of their purpose.
 
-Every draw is a hash of (seed, purpose, task, epoch, step, element). Nothing is consumed and nothing has to be
-saved: a run draws the same numbers alone or among others, on a CPU or a GPU, before or after a restart.
+Every draw is a hash of (seed, purpose, task, epoch, step, element). There is no state to advance or to save: a run
+draws the same numbers alone or among others, on a CPU or a GPU, before or after a restart. Runs of thousands of
+elements are computed in one pass, by a Triton kernel on a GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BLOCK = 2048
 
 
 def mix32(x: Tensor) -> Tensor:
-    """A bijection of 32-bit words with good avalanche; products wrap alike on every device."""
+    """Apply a bijection of 32-bit words with good avalanche; products wrap alike on every device."""
     if x.device.type == "cpu" and x.numel():  # in NumPy: a fifth of the time for a few words, half for many
         words: Any = x.numpy().view(np.uint32)
         words = words ^ (words >> 16)
@@ -42,14 +43,15 @@ def mix32(x: Tensor) -> Tensor:
 
 
 def keyed_words_plain(first: Tensor, second: Tensor, count: int, start: int = 0) -> Tensor:
-    """Words start..start+count-1 (R, count) from two keys (R,) int32. Adding a key alone would make one stream a
-    shifted copy of another: hence two keyed rounds."""
+    """Return words start..start+count-1, (R, count) int32, of two keys (R,) int32. Adding one key to the counter
+    would make one stream a shifted copy of another: hence two keyed rounds.
+    """
     counter = torch.arange(start, start + count, dtype=torch.int32, device=first.device)
     return mix32(mix32(counter + first.unsqueeze(1)).bitwise_xor_(second.unsqueeze(1)))
 
 
 def keyed_words(first: Tensor, second: Tensor, count: int, start: int = 0) -> Tensor:
-    """The same bits, by a kernel on a GPU."""
+    """Return `keyed_words_plain`, computed by a kernel on a GPU: the same bits."""
     if triton is None or not first.is_cuda:
         return keyed_words_plain(first, second, count, start)
     words = torch.empty((len(first), count), dtype=torch.int32, device=first.device)
@@ -59,7 +61,7 @@ def keyed_words(first: Tensor, second: Tensor, count: int, start: int = 0) -> Te
 
 @jit
 def mix_words(x: tensor) -> tensor:
-    """`mix32` inside a kernel."""
+    """Apply `mix32` inside a kernel."""
     x = (x ^ ((x >> 16) & 0xFFFF)) * 0x7FEB352D
     x = (x ^ ((x >> 15) & 0x1FFFF)) * (0x846CA68B - 0x100000000)
     return x ^ ((x >> 16) & 0xFFFF)
@@ -78,28 +80,28 @@ _WORD = (1 << 64) - 1
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for. Two purposes never share a stream."""
+    """Purposes of draws. Two purposes never share a stream."""
 
     LEARNER = 1  # a learner's first weights
     HEAD = 2  # a head's first weights
-    LEARNED = 3  # the first values of what a method itself learns
+    LEARNED = 3  # the first values of parameters that a method adds
     ORDER = 4  # the order of the samples in an epoch
     DROPOUT = 5
     IMPORTANCE = 6  # dropout while importance is measured
     EXPANDED = 7  # added to a purpose when it serves the expanded network of AF-2: 8 to 13 are taken
     AUGMENTATION = 14  # which window of an image is shown
-    NODES = 15  # which nodes begin anew and with what weights; dropout while activations are measured
+    NODES = 15  # which nodes are reinitialized, and their weights; dropout while activations are measured
     COLUMN = 16  # the first weights of an active column
-    MEMORY = 17  # which old samples replay keeps, and which it meets again
-    MEMBER = 18  # the seed of a network that learns independently of others of its run
+    MEMORY = 17  # which samples replay keeps, and which it draws again
+    MEMBER = 18  # the seed of one of several independent networks of a run
     GAMES = 19  # the seed of a game's copies
     ACTION = 20  # which action is taken
-    EVALUATION = 21  # the seed of a game that a score is taken of
-    ANALYSIS = 32  # directions in which a trained network is disturbed
+    EVALUATION = 21  # the seed of a game that is scored
+    ANALYSIS = 32  # directions in which a trained network is perturbed
 
 
 def key(*words: int) -> int:
-    """Mix whole numbers into one 63-bit key (splitmix64 finaliser, one round a word)."""
+    """Mix whole numbers into one 63-bit key (splitmix64 finalizer, one round a word)."""
     state = 0
     for word in words:
         z = (state + (word & _WORD) * _GOLDEN + _GOLDEN) & _WORD
@@ -111,9 +113,8 @@ def key(*words: int) -> int:
 
 @dataclass(frozen=True)
 class Noise:
-    """The random bytes of one step of every run, as the two words (R,) int32 that they all follow from.
-
-    Of several steps, (S, R).
+    """The random bytes of one step of every run, as the two keys (R,) int32 that determine them; of several steps,
+    (S, R).
     """
 
     first: Tensor
@@ -121,44 +122,44 @@ class Noise:
 
     @classmethod
     def at(cls, keys: Tensor, step: Tensor) -> Noise:
-        """From keys (R,) int64 and a step (1,), or steps (S, 1), int64."""
+        """Derive from keys (R,) int64 and a step (1,), or steps (S, 1), int64."""
         low = (keys & 0x7FFFFFFF).to(torch.int32)
         high = (keys >> 31).to(torch.int32)
         moment = mix32(low + step.to(torch.int32) * 0x2545F491).bitwise_xor_(high)
         return cls(moment, mix32(moment + low))
 
     def of_step(self, step: Tensor) -> Noise:
-        """One of several steps: a tensor (1,), so that a captured CUDA graph can move on by itself."""
+        """Return one of several steps. `step` is a tensor (1,), so that a captured CUDA graph can advance it."""
         return Noise(*(x.index_select(0, step).squeeze(0) for x in (self.first, self.second)))
 
     def of_steps(self, steps: Tensor) -> Noise:
-        """Several of them (G,), each as a run of its own: (R * G,), run by run."""
+        """Return several steps (G,), each as a run of its own: (R * G,), run by run."""
         return Noise(*(x.index_select(0, steps).T.flatten() for x in (self.first, self.second)))
 
     def of_runs(self, runs: slice) -> Noise:
         return Noise(self.first[runs], self.second[runs])
 
     def words(self, count: int, start: int = 0) -> Tensor:
-        """The int32 words start..start+count-1, (R, count)."""
+        """Return words start..start+count-1, (R, count) int32."""
         return keyed_words(self.first, self.second, count, start)
 
     def bytes(self, count: int, start: int = 0) -> Tensor:
-        """The bytes start..start+count-1, (R, count) uint8. `start` is a multiple of 4."""
+        """Return bytes start..start+count-1, (R, count) uint8. `start` is a multiple of 4."""
         return self.words(-(-count // 4), start // 4).view(torch.uint8)[:, :count]
 
 
 def random_words(keys: Tensor, step: Tensor, count: int) -> Tensor:
-    """`count` random int32 words for each key: (R,) int64 keys and a (1,) int64 step give (R, count)."""
+    """Return `count` random words (R, count) int32 of keys (R,) int64 at a step (1,) int64."""
     return Noise.at(keys, step).words(count)
 
 
 def random_bytes(keys: Tensor, step: Tensor, count: int) -> Tensor:
-    """`count` random bytes for each key, (R, count) uint8."""
+    """Return `count` random bytes (R, count) uint8 of keys (R,) int64 at a step (1,) int64."""
     return Noise.at(keys, step).bytes(count)
 
 
 def shuffled(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
-    """For each key a random order of 0..size-1, padded at the end with the positions size..width-1: (R, width)."""
+    """Return for each key a random order of 0..size-1, padded with the positions size..width-1: (R, width)."""
     words = random_words(keys, torch.zeros(1, dtype=torch.long, device=keys.device), width).to(torch.long)
     position = torch.arange(width, device=keys.device)
     words = words.masked_fill(position >= sizes.unsqueeze(1), torch.iinfo(torch.int32).max + 1)
@@ -166,6 +167,6 @@ def shuffled(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
 
 
 def normal(seed_key: int, shape: tuple[int, ...]) -> Tensor:
-    """Standard normal numbers on the CPU, from a key."""
+    """Return standard normal numbers of a key, on the CPU."""
     generator = torch.Generator().manual_seed(seed_key)
     return torch.randn(shape, generator=generator)

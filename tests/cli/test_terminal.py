@@ -24,7 +24,7 @@ from kenyon.cli import main
 from kenyon.cli.consoles import PlainConsole, _Stream
 from kenyon.cli.progress import Decoding, FleetBar
 from kenyon.errors import DataError
-from kenyon.estimator.learn_task import telling
+from kenyon.estimator.learn_task import progress_bar
 from kenyon.utils.text import printable
 from tests.cli.conftest import Said
 
@@ -207,7 +207,7 @@ def test_the_estimator_too(capsys: pytest.CaptureFixture[str]) -> None:
 
     from kenyon import ContinualLearner
 
-    with telling("[red]\x1b[31m", verbose=True):
+    with progress_bar("[red]\x1b[31m", verbose=True):
         pass
     x, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20) % 2
     ContinualLearner(method="finetune", epochs=1, verbose=True).fit(x, y, task="\x1b[31m[red]cats")

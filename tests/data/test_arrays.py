@@ -1,4 +1,4 @@
-"""Streams from arrays: every sample is where its cut says, for any labels and seeds; bad input is told."""
+"""Streams from arrays: the cut decides the task of every sample, for any labels and seeds; bad input is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def table(count: int = 60, classes: int = 4) -> tuple[Any, Any]:
-    """Each sample's first number is its own, so that it can be told."""
+    """The first number of each sample is unique and identifies it."""
     x = RNG.normal(size=(count, 3))
     x[:, 0] = np.arange(count)
     return x, np.arange(count) % classes

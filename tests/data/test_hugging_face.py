@@ -144,7 +144,7 @@ def test_columns_that_make_no_array_are_told() -> None:
     with pytest.raises(DataError, match="has the columns x, y, and no z"):
         from_hugging_face(words, "z", "y")
     fractions = [Image.fromarray(np.full((4, 4), 0.5, dtype=np.float32))] * 4
-    with pytest.raises(DataError, match="sample 0 is a picture of mode F"):
+    with pytest.raises(DataError, match="sample 0 has fractions as pixels"):
         from_dataset([(one, i % 2) for i, one in enumerate(fractions)])
 
 

@@ -126,7 +126,7 @@ def tar_of_many(path: Path) -> None:
 def tar_large_member(path: Path) -> None:
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
     head = tar_header("set/a.png", 2**29, tarfile.REGTYPE)
-    # Beside what can hardly be packed, so that the archive as a whole may unpack to so much.
+    # Added to incompressible bytes, so that the whole archive may unpack to that size.
     noise = np.random.default_rng(0).bytes(64 * MEGABYTE)
     path.write_bytes(b"".join([packer.compress(head), packer.compress(noise), packer.flush()]))
 

@@ -15,8 +15,8 @@ import pytest
 
 from kenyon.datasets.cache import BLOCK, FORGOTTEN, Cached, cached
 from kenyon.errors import DataError
-from kenyon.utils.files import MACHINE
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.files import MACHINE_ID
+from kenyon.utils.progress import reporting_to
 from tests.listening import Listener
 
 PIXELS = np.random.default_rng(0).integers(0, 256, 3 * BLOCK // 2, dtype=np.uint8)
@@ -118,7 +118,7 @@ def edit(key: str, value: Any) -> Callable[[Path, Path], None]:
         (cut_header, "header is not readable"),
         (edit("format", 99), "format 99, where this version of Kenyon writes 1"),
         (edit("identity", {"what": "other"}), "other files"),
-        (edit("facts", None), "other files"),
+        (edit("facts", None), "header is not readable"),
         (edit("file", 7), "header is not readable"),
         (edit("file", "../../outside"), "missing or incomplete"),
     ],
@@ -134,7 +134,7 @@ def test_damaged_and_foreign_ones_are_named_set_aside_and_built_anew(
         assert holds(cached("made", IDENTITY, build)) and build.built == 2
         assert holds(cached("made", IDENTITY, build)) and build.built == 2
     [notice] = listener.notices
-    assert reason in notice and str(header) in notice and "built anew" in notice
+    assert reason in notice and str(header) in notice and "built again" in notice
     assert header.with_name(f"{header.name}.damaged").exists()
 
 
@@ -169,7 +169,7 @@ def test_what_a_killed_process_left_is_swept_away_in_time(folder: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="asks which processes are alive")
 def test_what_a_killed_process_of_this_machine_left_is_swept_away_at_once(folder: Path) -> None:
     folder.mkdir(parents=True)
-    dead, alive = (folder / f"made.{MACHINE}-{pid}-ab12.tmp" for pid in (999_999_999, os.getppid()))
+    dead, alive = (folder / f"made.{MACHINE_ID}-{pid}-ab12.tmp" for pid in (999_999_999, os.getppid()))
     for path in (dead, alive):
         path.write_bytes(b"half")
     assert holds(cached("made", IDENTITY, Builder()))

@@ -11,7 +11,7 @@ from PIL import Image
 from kenyon.datasets.images import fingerprint, pictures, require_room, write_equal, write_ragged
 from kenyon.datasets.trees import Folder, Tree, open_tree
 from kenyon.errors import DataError
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.progress import reporting_to
 
 
 class Listener:

@@ -21,7 +21,7 @@ CONTENT = MAGIC + np.random.default_rng(0).bytes(599_998)
 
 @dataclass
 class Served:
-    """What the loopback server does, and what it was asked."""
+    """The behavior of the loopback server, and its requests."""
 
     url: str = ""
     content: bytes = CONTENT
@@ -93,7 +93,7 @@ def test_a_fresh_download_and_a_second_one(tmp_path: Path, served: Served) -> No
     assert seen[0] == (0, len(CONTENT)) and seen[-1] == (len(CONTENT), len(CONTENT))
     assert seen == sorted(seen)
     assert download(dataset(served), folder) == path
-    assert served.asked == [None]  # the second time nobody is asked
+    assert served.asked == [None]  # the second time there is no request
 
 
 def test_a_partial_download_is_resumed(tmp_path: Path, served: Served) -> None:
@@ -137,7 +137,7 @@ def test_a_part_whose_beginning_is_damaged_starts_over(tmp_path: Path, served: S
 def test_a_full_part_is_synced_before_it_is_the_archive(
     tmp_path: Path, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever wrote it was killed before that."""
+    """Its process was killed before that."""
     part(tmp_path).write_bytes(CONTENT)
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.fstat(handle).st_ino))
@@ -167,7 +167,7 @@ def test_where_the_size_is_not_known_the_checksum_decides(tmp_path: Path, served
     seen: list[tuple[int, int]] = []
     archive = of_unknown_size(served)
     path = download(archive, tmp_path, progress=lambda done, total: seen.append((done, total)))
-    assert arrived(tmp_path) and seen[-1] == (len(CONTENT), len(CONTENT))  # the server told
+    assert arrived(tmp_path) and seen[-1] == (len(CONTENT), len(CONTENT))  # the server sends it
     assert download(archive, tmp_path) == path and served.asked == [None]
     path.rename(part(tmp_path))
     download(archive, tmp_path)

@@ -15,7 +15,7 @@ from PIL import Image, ImageCms
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from kenyon.data import from_folder
-from kenyon.data.external import stacked
+from kenyon.data.external import stack_samples
 from kenyon.datasets import images
 from kenyon.datasets.images import UnfitError, _decode_one, as_bytes, open_image
 from kenyon.datasets.trees import Folder
@@ -276,11 +276,11 @@ PICTURES: dict[str, tuple[Make, Any]] = {
 @pytest.mark.parametrize("what", PICTURES)
 def test_pictures_of_a_dataset_become_bytes(what: str) -> None:
     make, expected = PICTURES[what]
-    found = stacked([make(), make()], "mine")
+    found = stack_samples([make(), make()], "mine")
     assert str(found.dtype) == "torch.uint8" and found[1].tolist() == expected
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_pictures_of_a_dataset_that_have_no_white(mode: str) -> None:
-    with pytest.raises(DataError, match=r"mine: sample 1 has .* nobody knows which is white"):
-        stacked([Image.new("L", (2, 2)), Image.new(mode, (2, 2))], "mine")
+    with pytest.raises(DataError, match=r"mine: sample 1 has .* white value is not known"):
+        stack_samples([Image.new("L", (2, 2)), Image.new(mode, (2, 2))], "mine")

@@ -150,7 +150,7 @@ def test_files_that_cannot_be_used(saved: Path, tmp_path: Path) -> None:
 
 
 def everywhere(head: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where in a header something stands."""
+    """Return the place of an entry in a header."""
     for key in head if isinstance(head, dict) else range(len(head)) if isinstance(head, list) else ():
         yield (*place, key)
         yield from everywhere(head[key], (*place, key))
@@ -197,7 +197,7 @@ def test_a_learner_is_what_its_definition_says(method: str, options: Any, task: 
     """Copies of the backbone, a sum, a head: the plain module, written slowly, against the answers."""
     learner = taught(2, method=method, backbone=mlp(), **options)
     x, known = blobs(0)[0], learner.knowledge_
-    plain = Plain(known, mlp(), None if task is None else known.place(task)).eval()
+    plain = Plain(known, mlp(), None if task is None else known.index_of(task)).eval()
     with torch.no_grad():
         expected = plain(torch.from_numpy(x)).numpy()
     assert np.allclose(learner.predict_proba(x, task=task), expected, atol=1e-5)

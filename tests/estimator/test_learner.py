@@ -20,10 +20,10 @@ import kenyon
 from kenyon import ContinualLearner, KenyonError, metrics
 from kenyon.data.tasks import Split, Stream
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
-from kenyon.estimator.knowledge import Met
-from kenyon.estimator.settings import single_precision
+from kenyon.estimator.knowledge import PastTask
 from kenyon.methods import METHODS, find_method
 from kenyon.training import Trainer, Training
+from kenyon.utils.threads import single_precision
 from tests.estimator.small import blobs, quick, taught
 
 
@@ -42,7 +42,9 @@ def test_the_numbers_are_those_of_a_trainer_that_knew_all_tasks() -> None:
             start += len(x)
         tasks.append(parts)
     pool = torch.cat(inputs)
-    met = tuple(Met(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks))
+    met = tuple(
+        PastTask(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks)
+    )
     stream = Stream("whole", 0, met, known.form.mean, known.form.std)
     method = find_method("caf-ewc")(find_method("caf-ewc").defaults)
     trainer = Trainer(known.net, [stream], method, Training(epochs=4, batch=16, rate=1e-2))
@@ -84,7 +86,7 @@ def test_tables_keep_their_columns() -> None:
 
 
 def test_names_of_columns_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read from a table has no names any more, and scikit-learn warns of that, which is an error here."""
+    """Data read from a table have no names, of which scikit-learn warns; here that is an error."""
 
     class Table(np.ndarray):  # type: ignore[type-arg]
         """Stands in for one of pandas."""
@@ -199,7 +201,7 @@ def test_one_head_for_all_times() -> None:
         x, y = blobs(0)
         learner.fit(x + month, y + 5, task=f"month {month}", test=(x + month, y + 5), classes=[5, 6, 7])
     assert learner.classes_.tolist() == [5, 6, 7] and learner.predict_proba(x).shape == (60, 3)
-    assert np.array_equal(learner.predict(x), learner.predict(x, task="month 0"))  # nobody has to say which
+    assert np.array_equal(learner.predict(x), learner.predict(x, task="month 0"))  # the task need not be named
     found = learner.readings(x, y + 5, task="month 1")
     assert found.named == found.inferred and np.isnan(found.task)
     learner.fit(x[::2], y[::2] + 5, task="a month with one class", classes=[7, 5, 6])
@@ -227,9 +229,9 @@ def test_what_fit_without_a_task_means() -> None:
     learner = quick(epochs=1).fit(*blobs(0))
     assert learner.tasks_ == ["unnamed"]
     again = learner.predict_proba(blobs(0)[0])
-    assert np.array_equal(learner.fit(*blobs(0)).predict_proba(blobs(0)[0]), again)  # anew, as scikit-learn has it
+    assert np.array_equal(learner.fit(*blobs(0)).predict_proba(blobs(0)[0]), again)  # starts over, as in scikit-learn
     learner.fit(*blobs(1), task="more")
-    with pytest.raises(ValueError, match="begin anew"):
+    with pytest.raises(ValueError, match="start over"):
         learner.fit(*blobs(2))
     assert learner.tasks_ == ["unnamed", "more"]
 

@@ -1,4 +1,4 @@
-"""What `fit` takes beyond the data that it is given, and what stays of it when it returns."""
+"""Memory of `fit` beyond its data, and memory that stays when it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be learned is refused with words, and what was learned before is not touched."""
+"""Bad arguments are refused with a message, and the learner stays as it was."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class InTurn(IterableDataset[Any]):
 
 
 class Table:
-    """What a table of pandas shows of itself."""
+    """The interface of a pandas table."""
 
     def __init__(self, numbers: Any) -> None:
         self.values = np.array([[*row, "north"] for row in numbers.tolist()], dtype=object)
@@ -89,7 +89,7 @@ REFUSALS: dict[str, tuple[Callable[[ContinualLearner], object], str]] = {
     "labels of two kinds": (task(X, np.array([1, "a"] * 30, dtype=object)), "all of one kind; these are int, str"),
     "labels of another kind than before": (task(X, np.array(["a", "b"] * 30)), "numbers.*strings|strings.*numbers"),
     "a task twice": (task(X, Y, task="t0"), "'t0' was learned already"),
-    "no task": (task(X, Y, task=None), "begin anew"),
+    "no task": (task(X, Y, task=None), "start over"),
     "the name of no name": (task(X, Y, task="unnamed"), "without a name"),
     "a test without labels": (task(X, Y, test=X), "Test samples need labels"),
     "a name that is none": (task(X, Y, task=3), "task is a name"),

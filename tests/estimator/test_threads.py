@@ -1,4 +1,4 @@
-"""Fits in threads, beside one that draws and seeds all the time, are bit for bit those of one after another."""
+"""Fits in threads, next to a thread that draws and seeds all the time, equal sequential fits bit for bit."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def fit(case: str, method: str, backbone: nn.Module | None = None, **settings: o
 
 
 def digest(learner: ContinualLearner, case: str) -> str:
-    """Of all weights, predictions and accuracies."""
+    """Return a digest of all weights, predictions and accuracies."""
     shape, found = CASES[case][2], hashlib.sha256()
     for name, value in sorted(learner.knowledge_.tensors.items()):
         found.update(name.encode() + value.contiguous().numpy().tobytes())
@@ -146,7 +146,7 @@ def fitted(which: tuple[str, str]) -> str:
 
 
 def differing(fits: Sequence[tuple[str, str]], repeats: int, threads: int) -> Iterable[tuple[str, str]]:
-    """Fits that threads beside one that disturbs do not make as they are made alone."""
+    """Return the fits that differ in threads, next to a disturbing one, from fits made alone."""
     with stacked_on_a_cpu():
         expected = {which: fitted(which) for which in fits}
         with noise(), ThreadPoolExecutor(threads) as pool:

@@ -11,7 +11,7 @@ import torch
 import kenyon
 from kenyon.errors import ConfigError
 from kenyon.experiments.results import Result
-from kenyon.utils.determinism import deterministic, is_steady
+from kenyon.utils.determinism import deterministic, is_deterministic
 from tests.experiments.small import all_numbers, strengths_of, weights
 
 METHODS = ["caf-ewc", "er", "pnc"]
@@ -31,7 +31,7 @@ def test_on_a_cpu_they_repeat_bit_for_bit(tmp_path: Path) -> None:
     for out, said in (("first", None), ("third", True)):
         assert [f.deterministic for f in Result.load(tmp_path / out / "digits/pnc/result.json").fleets] == [said]
     assert "deterministic" not in (tmp_path / "first/digits/pnc/result.json").read_text()
-    assert not is_steady()
+    assert not is_deterministic()
 
 
 def test_images_can_be_trained_with_deterministic_algorithms(tmp_path: Path) -> None:
@@ -49,13 +49,13 @@ def test_what_it_switches_on_and_off_again() -> None:
     cudnn = torch.backends.cudnn
     before = cudnn.deterministic, cudnn.benchmark
     with deterministic(False):
-        assert not is_steady() and (cudnn.deterministic, cudnn.benchmark) == before
+        assert not is_deterministic() and (cudnn.deterministic, cudnn.benchmark) == before
     told = pytest.raises(ConfigError, match=r"--deterministic: put_ does not have.*Leave the option out")
     with told, deterministic(True):
-        assert is_steady() and cudnn.deterministic and not cudnn.benchmark
+        assert is_deterministic() and cudnn.deterministic and not cudnn.benchmark
         assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in (":4096:8", ":16:8")
         raise RuntimeError("put_ does not have a deterministic implementation, but you set ...\nmore")
-    assert not is_steady() and (cudnn.deterministic, cudnn.benchmark) == before
+    assert not is_deterministic() and (cudnn.deterministic, cudnn.benchmark) == before
     with pytest.raises(RuntimeError, match="something else"), deterministic(True):
         raise RuntimeError("something else")
 

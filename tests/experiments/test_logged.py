@@ -59,7 +59,7 @@ def test_what_a_log_is_told(method: str, kept: type[Kept], tmp_path: Path) -> No
     assert kept.closed == [True, True]
     stages, tasks = (2, 3) if method == "pnc" else (1, 1 if method == "joint-caf" else 3)
     for run, described in zip(result.runs, kept.runs, strict=True):
-        assert described.path == Path("digits", method, f"seed-{run.seed}") and described.anew
+        assert described.path == Path("digits", method, f"seed-{run.seed}") and described.fresh
         assert described.config["seed"] == run.seed and described.config["method"] == method
         rows = kept.everything[str(described.path)]
         epochs = {moment.epoch: values for moment, values in rows.items() if not moment.tested}

@@ -1,15 +1,17 @@
 """A benchmark and a method of one's own in one file, as version 0.1 took them."""
 
+# ruff: noqa: I001 - results of version 0.1 name a digest of this code, in which the order of imports counts
+
 import torch
-from kenyon.importance import fisher_published
-from kenyon.penalties import ActiveForgetting1, Confidence, StabilityProtection, Strength
-from kenyon.streams import Group, Source
-from kenyon.train import Training
 from sklearn.datasets import load_digits
 from torch import nn
 
 from kenyon.experiments import benchmark
+from kenyon.importance import fisher_published
 from kenyon.methods import Method, method
+from kenyon.penalties import ActiveForgetting1, Confidence, StabilityProtection, Strength
+from kenyon.streams import Group, Source
+from kenyon.train import Training
 
 
 def little_net(width: int, learners: int) -> nn.Module:

@@ -63,7 +63,7 @@ class Scaling(Plain):
 
 
 class Gradients(TrainerCallback):  # type: ignore[misc]
-    """Of the first step, before the optimizer takes it."""
+    """The gradient of the first step, before the optimizer."""
 
     def __init__(self) -> None:
         self.found: dict[str, Tensor] = {}
@@ -95,7 +95,7 @@ def unshuffled(trainer: type[Any]) -> type[Any]:
 def test_the_gradients_of_a_step(
     model: type[Plain], accumulation: int, custom_loss: bool, clipped: float, tmp_path: Path
 ) -> None:
-    """The loss's mean over all samples of the step and the penalty once, whoever divides by the accumulation."""
+    """The mean loss over all samples of the step and the penalty once, whichever part divides by the accumulation."""
     torch.manual_seed(0)
     trained = model()
     protection = Protection(trained, "ewc", strength=STRENGTH, exclude="net.head")
@@ -208,7 +208,7 @@ def test_two_tasks_are_those_of_a_plain_loop(importance: str, accumulation: int,
 
 
 def test_checkpoints_carry_it(tmp_path: Path) -> None:
-    """The last one has the task consolidated; one from the middle goes on to the same end."""
+    """The last one has the task consolidated; one from the middle continues to the same end."""
     model = Plain()
     protection = Protection(model, "si", strength=1.0, exclude="net.head")
     for seed in (0, 1):
@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_refused_before_the_training(tmp_path: Path) -> Non
 
     odd = Odd()
     before = odd.net.head.weight.clone()
-    with pytest.raises(ConfigError, match=r"gives a dict without logits. Say with predict="):
+    with pytest.raises(ConfigError, match=r"gives a dict without logits. Give predict="):
         ProtectedTrainer(
             model=odd, args=arguments(tmp_path), train_dataset=Rows(8), protection=Protection(odd, strength=1.0)
         ).train()

@@ -132,7 +132,7 @@ def test_a_loss_that_is_scaled() -> None:
 
 
 def test_a_checkpoint_of_lightning_carries_it(tmp_path: Path) -> None:
-    """Stopped in the second task after an epoch; another process goes on from the checkpoint."""
+    """Stopped in the second task after an epoch; another process continues from the checkpoint."""
     module = made_module()
     from kenyon.integrations.lightning import ProtectionCallback
 

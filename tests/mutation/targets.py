@@ -45,9 +45,9 @@ TARGETS: dict[str, Target] = {
         _in("data/", "sources", "tasks", "arrays", "holdout"),
         (
             "tests/data/test_source.py",
-            "tests/data/test_given.py",
+            "tests/data/test_external.py",
             "tests/data/test_arrays.py",
-            "tests/data/test_withheld.py",
+            "tests/data/test_holdout.py",
         ),
     ),
     "ensemble": Target(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kenyon.experiments import training
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.progress import reporting_to
 from tests.experiments.small import digits, numbers, weights
 from tests.listening import Listener
 from tests.nothing_lost.small import GIVEN

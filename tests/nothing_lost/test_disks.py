@@ -17,7 +17,7 @@ from kenyon.experiments import training
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan
 from kenyon.training import Trainer
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 from tests.experiments.small import Counter, all_numbers, digits, numbers, weights
 from tests.image_replicas import write_tiny_imagenet
 from tests.nothing_lost.small import GIVEN
@@ -192,7 +192,7 @@ def test_files_that_cannot_be_removed(
     (state,) = (path for path in tmp_path.rglob("state-*") if "-before" not in path.name)
     digits(tmp_path, **GIVEN)
     assert not list(tmp_path.rglob("state-*"))
-    half = state.with_name(f"{state.name}.{MACHINE}-999999999.tmp")
+    half = state.with_name(f"{state.name}.{MACHINE_ID}-999999999.tmp")
     half.write_bytes(b"half")
     (state.parent / "result.json").unlink()
     monkeypatch.setattr(training, "SAVE_EVERY", 1e9)  # no other state is saved

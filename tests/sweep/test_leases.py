@@ -17,7 +17,7 @@ from kenyon.sweep.leases import Holder, Lease, Leases
 from kenyon.sweep.storage import LEASES, Space, open_space
 from kenyon.utils import clock
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 
 DEAD = 999_999_999  # no process has this number
 
@@ -293,7 +293,7 @@ def test_what_nobody_claims_again_is_tidied(space: Space) -> None:
 
 def test_a_claim_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
     """Half a lease, under the name that it had before it had its own."""
-    left = tmp_path / LEASES / f"fleet.1.{MACHINE}-{DEAD}.tmp"
+    left = tmp_path / LEASES / f"fleet.1.{MACHINE_ID}-{DEAD}.tmp"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"{")
     assert Leases(open_space(str(tmp_path))).claim("fleet") is not None and not left.exists()

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import soundness
 
+from benchmarks import soundness
 from tests.cli.test_memory import COMMANDS, RUN, check, pytestmark
 
 __all__ = ["pytestmark"]

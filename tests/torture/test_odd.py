@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import soundness
 
+from benchmarks import soundness
 from kenyon.errors import ConfigError
 from kenyon.training import Training
 from kenyon.utils.files import as_path

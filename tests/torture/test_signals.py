@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import soundness
 
+from benchmarks import soundness
 from tests.cli.test_signals import CODES, PATIENCE, RUN, SHORT, SHOWN, check, pytestmark, start
 
 __all__ = ["pytestmark"]

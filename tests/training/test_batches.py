@@ -29,7 +29,7 @@ def teacher(samples: Samples) -> Tensor:
 def filled(fleet: Fleet, *, joint: bool, wrap: bool = False, said: bool = False) -> tuple[Loader, Samples, Tensor]:
     samples = fleet.samples("train", [0, 1])
     if said:
-        samples = replace(samples, said=teacher(samples))
+        samples = replace(samples, teacher_logits=teacher(samples))
     generator = torch.Generator().manual_seed(0)
     order = torch.stack([torch.cat([torch.randperm(n, generator=generator), torch.arange(n, 15)]) for n in (15, 8)])
     loader = Loader(fleet, SIZE, 15, joint=joint, wrap=wrap)
@@ -76,10 +76,14 @@ def test_batches_of_a_run_at_a_step_and_where_the_counter_stands(joint: bool) ->
             asked = loader.batch(run, step)
             check(asked, fleet, run, expected, joint)
             assert torch.equal(whole.labels[run], asked.labels) and torch.equal(whole.weight[run], asked.weight)
-            assert asked.said is not None and whole.said is not None and samples.said is not None
-            assert torch.equal(whole.said[run], asked.said)
+            assert (
+                asked.teacher_logits is not None
+                and whole.teacher_logits is not None
+                and samples.teacher_logits is not None
+            )
+            assert torch.equal(whole.teacher_logits[run], asked.teacher_logits)
             places = [place for place, _, _, _ in expected]
-            assert torch.equal(asked.said[: len(places)], samples.said[run, places])
+            assert torch.equal(asked.teacher_logits[: len(places)], samples.teacher_logits[run, places])
         loader.step.fill_(step)
         assert loader.present().tolist() == [1.0, float(step < 2)]
         for run in range(2):
@@ -96,7 +100,7 @@ def test_a_counter_on_the_device_reads_the_same_batches(monkeypatch: pytest.Monk
         loader.step.fill_(step)
         for expected, run in zip(known[step], (0, 1, slice(0, 2)), strict=True):
             found = loader.batch(run)
-            for name in ("images", "labels", "weight", "member", "said"):
+            for name in ("images", "labels", "weight", "member", "teacher_logits"):
                 assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
 

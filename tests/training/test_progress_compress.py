@@ -292,11 +292,11 @@ def test_a_teacher_asked_beforehand_says_the_same(training: Training, monkeypatc
     streams = [hand_stream(sizes, seed=s, held_out=12, noise=1000) for s, sizes in enumerate(([70, 30], [90, 20]))]
     beforehand = make_trainer(method("pnc"), streams, training)
     beforehand.run()
-    assert beforehand.engine.loader.taught and beforehand.engine.loader.said is not None
-    monkeypatch.setattr(Engine, "_taught", lambda self, samples, loader, theta: samples)
+    assert beforehand.engine.loader.has_teacher and beforehand.engine.loader.teacher_logits is not None
+    monkeypatch.setattr(Engine, "_with_teacher", lambda self, samples, loader, theta: samples)
     in_every_step = make_trainer(method("pnc"), streams, training)
     in_every_step.run()
-    assert in_every_step.engine.loader.said is None
+    assert in_every_step.engine.loader.teacher_logits is None
     for run in range(2):
         assert_same(beforehand, run, in_every_step, run)
 
@@ -306,7 +306,7 @@ def test_a_teacher_is_asked_in_every_step_where_images_are_shown_at_random() -> 
     shown = replace(digit_streams([0])[0], augmentation=Crop(1))
     trainer = make_trainer(method("pnc"), [shown], SHORT)
     trainer.run()
-    assert trainer.engine.loader.said is None and trainer.live == [0]
+    assert trainer.engine.loader.teacher_logits is None and trainer.live == [0]
 
 
 # ---------------------------------------------------------------------- strengths and settings

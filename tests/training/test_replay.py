@@ -49,7 +49,7 @@ def test_a_step_draws_kept_samples_once_and_weighs_them_as_defined(
     fleet = Fleet(streams, torch.device("cpu"))
     held = Memory(fleet, Replay(memory, batch, form))  # type: ignore[arg-type]
     loader = held.loader(8, 16, task)
-    held.lay(loader, task, torch.tensor([11, 12]))
+    held.draw(loader, task, torch.tensor([11, 12]))
     assert loader.heads is not None and loader.heads.tolist() == [2, 0, 1]
     for run, stream in enumerate(streams):
         kept = [stream.tasks[t].train.index[kept_samples(stream, t, memory)].tolist() for t in range(task)]
@@ -74,8 +74,8 @@ def test_tasks_that_share_a_head_meet_old_samples_through_it() -> None:
     stream = from_arrays(x, y, Times(3)).stream(0, validation=0.2)
     held = Memory(Fleet([stream], torch.device("cpu")), Replay(4, 3))
     loader = held.loader(8, 20, 2)
-    held.lay(loader, 2, torch.tensor([5]))
-    assert loader.heads is None and not loader.joint and loader.beside == 6
+    held.draw(loader, 2, torch.tensor([5]))
+    assert loader.heads is None and not loader.joint and loader.memory_size == 6
     kept = [stream.tasks[t].train.index[kept_samples(stream, t, 4)].tolist() for t in range(2)]
     for step in loader.index[0, :, 8:].tolist():
         assert set(step[:3]) <= set(kept[0]) and set(step[3:]) <= set(kept[1]) and len(set(step)) == 6
@@ -85,7 +85,7 @@ def test_draws_differ_between_steps_and_every_kept_sample_comes_up() -> None:
     fleet = Fleet([hand_stream([60, 400])], torch.device("cpu"))
     held = Memory(fleet, Replay(10, 4))
     loader = held.loader(8, 400, 1)
-    held.lay(loader, 1, torch.tensor([3]))
+    held.draw(loader, 1, torch.tensor([3]))
     drawn = loader.index[0, :, 8:]
     assert len({tuple(sorted(step)) for step in drawn.tolist()}) > 20
     counts = Counter(drawn.flatten().tolist())

@@ -136,7 +136,7 @@ def test_a_gradient_has_zeros_for_heads_that_are_not_in_use(name: str, monkeypat
             t.start_phase()
             t.engine.loader.fill(t.engine.samples)
             if t.engine.memory is not None:
-                t.engine.memory.lay(t.engine.loader, 1, torch.arange(2))
+                t.engine.memory.draw(t.engine.loader, 1, torch.arange(2))
             t.engine.gradient.fill_(torch.nan)
             own = t.penalties.needs_own
             t.engine.gradients(t.theta, t.engine.loader, t.batch_loss, forward=Net.forward, own=own)

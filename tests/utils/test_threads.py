@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 
-from kenyon.utils.threads import Shared, cpu_threads, side_by_side
+from kenyon.utils.threads import SharedSetting, cpu_threads, parallel_map
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])
@@ -24,11 +24,11 @@ def test_results_come_in_order(cores: int) -> None:
         time.sleep(0.001 * (n % 3))
         return n, threading.get_ident()
 
-    found = side_by_side(work, range(12))
+    found = parallel_map(work, range(12))
     assert [n for n, _ in found] == list(range(12))
     threads = {thread for _, thread in found}
     assert threads == {threading.get_ident()} if cores == 1 else 1 < len(threads) <= cores
-    assert side_by_side(work, []) == []
+    assert parallel_map(work, []) == []
 
 
 def test_every_item_is_computed_by_one_thread(cores: int) -> None:
@@ -40,12 +40,12 @@ def test_every_item_is_computed_by_one_thread(cores: int) -> None:
         return torch.get_num_threads()
 
     def twice(_: int) -> list[int]:
-        return [threads(0), *side_by_side(threads, range(3)), threads(0)]
+        return [threads(0), *parallel_map(threads, range(3)), threads(0)]
 
-    assert side_by_side(threads, range(5)) == [1] * 5
-    assert side_by_side(threads, [0]) == [1]
-    assert side_by_side(twice, range(5)) == [[1] * 5] * 5
-    assert side_by_side(twice, [0]) == [[1] * 5]
+    assert parallel_map(threads, range(5)) == [1] * 5
+    assert parallel_map(threads, [0]) == [1]
+    assert parallel_map(twice, range(5)) == [[1] * 5] * 5
+    assert parallel_map(twice, [0]) == [[1] * 5]
     started = []
     thread = threading.Thread(target=lambda: started.append(torch.get_num_threads()))
     thread.start()
@@ -54,12 +54,12 @@ def test_every_item_is_computed_by_one_thread(cores: int) -> None:
 
 
 def test_work_may_be_cut_again(cores: int) -> None:
-    """More items at both levels than there are threads: nobody waits for himself. A third cut is not shared."""
+    """More items at both levels than threads: no deadlock. A third level is not shared."""
 
     def work(a: int) -> list[list[int]]:
-        return side_by_side(lambda b: side_by_side(lambda c: 100 * a + 10 * b + c, range(2)), range(7))
+        return parallel_map(lambda b: parallel_map(lambda c: 100 * a + 10 * b + c, range(2)), range(7))
 
-    assert side_by_side(work, range(8)) == [
+    assert parallel_map(work, range(8)) == [
         [[100 * a + 10 * b + c for c in (0, 1)] for b in range(7)] for a in range(8)
     ]
 
@@ -69,14 +69,14 @@ def test_one_item_alone_is_cut_as_widely_as_several(cores: int) -> None:
         time.sleep(0.002)
         return threading.get_ident()
 
-    found = side_by_side(lambda _: side_by_side(threads, range(9)), [0])[0]
+    found = parallel_map(lambda _: parallel_map(threads, range(9)), [0])[0]
     assert len(set(found)) == cores
 
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_gradients_are_wanted_as_by_the_caller(enabled: bool) -> None:
     with torch.set_grad_enabled(enabled):
-        assert side_by_side(lambda _: torch.is_grad_enabled(), range(4)) == [enabled] * 4
+        assert parallel_map(lambda _: torch.is_grad_enabled(), range(4)) == [enabled] * 4
 
 
 def test_an_error_reaches_the_caller_when_the_others_have_ended() -> None:
@@ -93,9 +93,9 @@ def test_an_error_reaches_the_caller_when_the_others_have_ended() -> None:
             at_work.discard(n)
 
     with pytest.raises(ValueError, match="not 3"):
-        side_by_side(work, range(30))
+        parallel_map(work, range(30))
     assert not at_work
-    assert side_by_side(work, [0, 1]) == [0, 1]
+    assert parallel_map(work, [0, 1]) == [0, 1]
 
 
 def test_an_interrupt_reaches_the_caller() -> None:
@@ -105,8 +105,8 @@ def test_an_interrupt_reaches_the_caller() -> None:
         return n
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(interrupted, range(4))
-    assert side_by_side(interrupted, [2, 3]) == [2, 3]
+        parallel_map(interrupted, range(4))
+    assert parallel_map(interrupted, [2, 3]) == [2, 3]
 
 
 def test_a_setting_of_the_process_lasts_until_the_last_thread_leaves() -> None:
@@ -116,7 +116,7 @@ def test_a_setting_of_the_process_lasts_until_the_last_thread_leaves() -> None:
         was, setting[0] = setting[0], "set"
         return lambda: setting.__setitem__(0, was)
 
-    shared, entered, leave = Shared(set_it), threading.Event(), threading.Event()
+    shared, entered, leave = SharedSetting(set_it), threading.Event(), threading.Event()
 
     def stay() -> None:
         with shared:

@@ -29,7 +29,7 @@ from kenyon.backends.layers import Frame, Params, PlannedLayers
 from kenyon.backends.layout import InUse, Layout, Leaves, Rows
 from kenyon.backends.triton.factors import Factors
 from kenyon.random import Noise
-from kenyon.utils.determinism import USUAL_RUNS, is_steady
+from kenyon.utils.determinism import USUAL_RUNS, is_deterministic
 
 Runs = int | slice  # one run, or all
 SMALL = 2**16  # elements of a tensor that one program of a grouped copy takes
@@ -213,7 +213,7 @@ class Executor(ABC):
         if self.small:
             return 1
         if self.all_runs:  # each batch is one more run, up to a job of usual size
-            return max(1, STACKED // (USUAL_RUNS if is_steady() else runs))
+            return max(1, STACKED // (USUAL_RUNS if is_deterministic() else runs))
         return 1
 
 

@@ -28,7 +28,7 @@ from kenyon.backends.triton import factors
 from kenyon.backends.triton import updates as passes
 from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Force, Idle, QuadraticPull, Sorted, sorted_forces
-from kenyon.utils.threads import piece_by_piece
+from kenyon.utils.threads import for_each_chunk
 
 
 class Besides(NamedTuple):
@@ -99,7 +99,7 @@ class Optimiser(ABC):
                     force.within(part).add_to(slope, weights)
                 self._plainly(part, weights, slope, rate, moves)
 
-            piece_by_piece(theta, move)
+            for_each_chunk(theta, move)
         for part in written:
             part.read(theta)
 

@@ -29,8 +29,8 @@ from kenyon.datasets.images import File, Picture, as_bytes, fingerprint, picture
 from kenyon.errors import DataError
 from kenyon.models import omniglot_cnn
 from kenyon.random import key, random_words
-from kenyon.utils.reports import reporter
-from kenyon.utils.threads import side_by_side
+from kenyon.utils.progress import reporter
+from kenyon.utils.threads import parallel_map
 
 FINE = 56  # pixels a side of the drawings that are rotated; twice those of the images
 SIDE = FINE // 2
@@ -207,7 +207,7 @@ def _build(file: IO[bytes], copy: Copy) -> dict[str, Any]:
     listener = reporter()
     for first in range(0, len(pieces), 32):
         listener.progress("enlarging omniglot", first * TOGETHER, len(files))
-        for images in side_by_side(lambda piece: on_paper(drawings[piece], lying[piece]), pieces[first : first + 32]):
+        for images in parallel_map(lambda piece: on_paper(drawings[piece], lying[piece]), pieces[first : first + 32]):
             file.write(images.numpy().data)
     listener.progress("enlarging omniglot", len(files), len(files))
     return {"alphabets": alphabets}

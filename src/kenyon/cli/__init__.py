@@ -27,7 +27,7 @@ def main() -> None:
 
         from kenyon.cli.app import app
         from kenyon.cli.consoles import indented, speaking, stderr
-        from kenyon.utils.reports import reporting_to
+        from kenyon.utils.progress import reporting_to
 
         with reporting_to(_Notices()), speaking():
             app()
@@ -46,9 +46,9 @@ def main() -> None:
             told += "Close other programs, or allow this one more (ulimit -v, or the memory of its job or container)."
             _write_plain(f"Error:{told}")
             sys.exit(1)
-        from kenyon.utils.user_code import place_in_own_file
+        from kenyon.utils.user_code import location_in_user_file
 
-        where = "" if os.environ.get(WHOLE) else place_in_own_file(error)
+        where = "" if os.environ.get(WHOLE) else location_in_user_file(error)
         if not where:
             raise
         told = f" {where}: {type(error).__name__}: {error}. What was finished is saved: mend it and run again."

@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from kenyon.errors import KenyonError
-from kenyon.utils.text import CONTROLS, SIGN, printable
+from kenyon.utils.text import CONTROLS, REPLACEMENT, printable
 
 
 class PlainConsole(Console):
@@ -104,7 +104,7 @@ class _Stream:
 
     def write(self, text: str) -> int:
         try:
-            self._stream.write(_FOREIGN.sub(lambda found: found[1] or SIGN, text))
+            self._stream.write(_FOREIGN.sub(lambda found: found[1] or REPLACEMENT, text))
         except OSError as error:
             self._give_up(error)
         return len(text)

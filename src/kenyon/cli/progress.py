@@ -26,7 +26,7 @@ DECODING_LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 class Decoding:
-    """Listens to `kenyon.utils.reports`. Draws into bars that are there already: a terminal has room for one set."""
+    """Listens to `kenyon.utils.progress`. Draws into bars that are there already: a terminal has room for one set."""
 
     def __init__(self, console: Console, bars: Progress) -> None:
         self.console, self.bars = console, bars

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from kenyon.cli.progress import Decoding, RunProgress
 from kenyon.cli.stopping import StopAsked, stoppable
-from kenyon.utils.reports import reporting_to
+from kenyon.utils.progress import reporting_to
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from kenyon.datasets.cache import cached
 from kenyon.datasets.images import File, Picture, as_bytes, fingerprint, write_equal
 from kenyon.datasets.trees import Folder
 from kenyon.errors import DataError, expected
+from kenyon.utils.checks import as_integer
 from kenyon.utils.files import as_path
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
@@ -36,13 +37,14 @@ def from_folder(
     ordered: bool = False,
     name: str | None = None,
 ) -> Source:
-    """Images in folders: CLASS/image, or DOMAIN/CLASS/image for a stream of domains. Around these there may be the
-    folders train, test and perhaps val; without them `test` is the share that the seed draws.
+    """Return a source of images in folders: CLASS/image, or DOMAIN/CLASS/image for a stream of domains.
 
-    Images are scaled to `side` x `side` pixels of three colours, or `grey`, once, into the cache folder. Else as
+    Above these there may be the folders train, test and val (optional); without them `test` is the share that the
+    seed draws. Images are scaled once to `side` x `side` pixels in color, or `grey`, into the cache folder. Else as
     `from_arrays`.
     """
-    if isinstance(side, bool) or not isinstance(side, int) or side < 1:
+    pixels = as_integer(side)
+    if pixels is None or pixels < 1:
         raise expected("side", "a whole number of pixels, at least 1", side)
     images = ImageFiles.of(as_path("path", path))
     parts, folder = images.folders, images.tree.path
@@ -67,7 +69,7 @@ def from_folder(
     if domains and by is not None:
         raise DataError(f"{folder} holds domains, which are the tasks. Leave `by` out.")
     return from_arrays(
-        images.scaled(side, grey),
+        images.scaled(pixels, grey),
         [place[-1] for place in places],
         Domains([place[0] for place in places]) if domains else by,
         test=np.isin(purpose, TEST) if given else test,
@@ -80,14 +82,14 @@ def from_folder(
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """The images in a folder and in folders of it."""
+    """The images below a folder."""
 
     tree: Folder
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, path: Path) -> ImageFiles:
-        tree = Folder(path, "Mend or remove it.", dated=True)
+        tree = Folder(path, "Repair or remove it.", dated=True)
         if not path.is_dir():
             raise DataError(f"There is no folder {path}. Give one with a folder of images for every class.")
         names = tuple(filter(_is_image, tree.names()))
@@ -97,19 +99,19 @@ class ImageFiles:
 
     @property
     def folders(self) -> list[tuple[str, ...]]:
-        """Those that each image lies in, from the outermost on."""
+        """The folders of each image, from the outermost."""
         return [tuple(name.split("/")[:-1]) for name in self.names]
 
     def scaled(self, side: int, grey: bool = False) -> Tensor:
-        """(N, C, side, side) uint8, decoded once."""
+        """Return the images scaled, (N, C, side, side) uint8; they are decoded once."""
         tree, names = self.tree, list(self.names)
         identity = {"what": "folder", "making": [3, side, grey], "path": str(tree.path.resolve())}
-        found = cached(
+        decoded = cached(
             "folder",
             identity | {"files": fingerprint([tree], _is_image)},
             lambda file: _write(file, tree, names, side, grey),
         )
-        return torch.from_numpy(found.pixels).view(len(names), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
+        return torch.from_numpy(decoded.pixels).view(len(names), side, side, 1 if grey else 3).permute(0, 3, 1, 2)
 
 
 def _is_image(name: str) -> bool:

@@ -1,7 +1,7 @@
-"""Streams to choose hyper-parameters on: what reported runs are tested on is not in them.
+"""Streams for hyper-parameter search, without the test data of reported runs.
 
-`withheld` makes of a source another one whose pool has no test image: whatever is cut from it, streams, tasks and
-their "test" parts, is training data. A part of that is held out and takes the place of the test data.
+`withheld` removes the test samples from the pool of a source: all streams, tasks and "test" splits cut from it are
+training data, of which a share is held out and takes the place of the test data.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import torch
 from torch import Tensor
 
 from kenyon.data.sources import Group, Source
-from kenyon.data.tasks import RandomTest, RandomTestByOrigin, taken
+from kenyon.data.tasks import RandomTest, RandomTestByOrigin
 from kenyon.errors import ConfigError, unknown
+from kenyon.utils.checks import as_number
 
 ProtocolName = Literal["held-out", "short"]
 
-FIRST_SEED = 1_000_000  # searches have the seeds from here on, reported runs those below
-REPORTED = 5  # where every seed draws its own test samples: so many reported runs (seeds 0 to 4) are spared theirs
+FIRST_SEED = 1_000_000  # the first seed of searches; reported runs have those below
+REPORTED = 5  # if each seed draws its test samples, those of seeds 0 to 4 are withheld
 SHORT = 5  # tasks of a short sequence
 
 
 @dataclass(frozen=True)
 class SearchProtocol:
-    """How settings are compared, and on what share of the training data.
+    """The sequence of tasks on which settings are compared, and the share of the training data that scores them.
 
     held-out: the whole sequence, with other tasks, another order and another seed than any reported run has.
     short: a few random tasks, several times.
@@ -40,7 +41,8 @@ class SearchProtocol:
     def __post_init__(self) -> None:
         if self.name not in get_args(ProtocolName):
             raise unknown("search protocol", self.name, get_args(ProtocolName))
-        if not isinstance(self.share, float) or not 0 < self.share < 1:
+        share = as_number(self.share)
+        if share is None or not 0 < share < 1:
             raise ConfigError(
                 f"share is the part of the training data that scores, between 0 and 1, not {self.share}."
             )
@@ -48,9 +50,9 @@ class SearchProtocol:
 
 @dataclass(frozen=True)
 class Redealt:
-    """A source's tasks with their classes dealt out anew by the seed.
+    """The tasks of a source with their classes shuffled by the seed.
 
-    Tasks that keep their place exchange classes among each other, and so do the others.
+    Tasks that keep their place exchange classes with each other, and so do the others.
     """
 
     groups: tuple[Group, ...]
@@ -78,28 +80,28 @@ class Redealt:
 
 
 def withheld(source: Source, protocol: SearchProtocol, *, whole: bool) -> Source:
-    """The source without its test data: a share of the rest, drawn by the seed, is what its streams are tested on.
+    """Return the source without its test data. Its streams are tested on a share of the rest, drawn by the seed.
 
-    `whole`: the classes of a task belong together. Where the seed deals the classes anyway, a search's seed does.
+    `whole`: the classes of a task belong together. If classes depend on the seed, they depend on that of the search.
     """
     kept = torch.nonzero(~_tested(source)).flatten()
-    origin = source.test.origin if isinstance(source.test, RandomTestByOrigin) else source.origin
+    origin = getattr(source.test, "origin", source.origin)
     groups = source.groups
     return replace(
         source,
-        images=taken(source.images, kept),
+        images=source.images.index_select(0, kept),
         labels=source.labels[kept],
         test=RandomTest(protocol.share) if origin is None else RandomTestByOrigin(origin[kept], protocol.share),
         origin=None if origin is None else origin[kept],
         part=None if source.part is None else source.part[kept],
-        groups=Redealt(groups, whole or source.part is not None, protocol.name == "short")
-        if isinstance(groups, tuple)
-        else groups,
+        groups=groups
+        if hasattr(groups, "deal")
+        else Redealt(groups, whole or source.part is not None, protocol.name == "short"),
     )
 
 
 def _tested(source: Source) -> Tensor:
-    """(N,) bool: what reported runs are tested on, where a rule draws it whatever the share for validation."""
+    """Return the test samples of reported runs as a mask, (N,) bool; rules draw them for any validation share."""
     if isinstance(source.test, Tensor):
         return source.test.bool()
     tested = torch.zeros(len(source.labels), dtype=torch.bool)

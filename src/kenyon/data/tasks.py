@@ -1,12 +1,12 @@
-"""A stream of tasks, each with its own classes and head or all with the same, and the pool it is cut from.
+"""Streams of tasks, the splits of a task, and the pool of samples that they index.
 
-Images stay uint8; values of any other kind are float32 or, where they are tokens, int64. All tasks of a stream, and
-all streams cut from one source, share one pool: one tensor, or pixels in one where images differ in size. A split is
-a list of positions in it, so that a pool is moved to a device once, whatever the number of runs.
+Images are uint8; other values are float32, or int64 for tokens. All tasks of a stream, and all streams of one source,
+share one pool: a tensor, or a `Ragged` for images of different sizes. A split is a list of positions in the pool, so
+that the pool is moved to a device once, whatever the number of runs.
 
-Views are values that say how training and tests show an image; `kenyon.training.augmentation` carries them out, and
-None shows the image as it is. Partitions divide a task's samples into training, validation and test: each is called
-with the samples, a generator of the run's seed and the share to hold out for validation.
+Views describe how training and tests show an image; `kenyon.training.augmentation` computes them, and None shows the
+image as it is. Partitions divide the samples of a task into training, validation and test: each is called with the
+samples, a generator of the run's seed and the share to hold out for validation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from kenyon.errors import DataError
 
 @dataclass(frozen=True)
 class Crop:
-    """A random window of the image's own size, after `padding` black pixels were added on each side."""
+    """A random window of the size of the image, after adding `padding` black pixels on each side."""
 
     padding: int = 4
-    flip: bool = True  # left to right, for every second image
+    flip: bool = True  # left to right, with probability 1/2
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class ResizedCrop:
 
 @dataclass(frozen=True)
 class CentreCrop:
-    """The square in the middle."""
+    """The square in the middle of the image."""
 
     size: int = 224
 
 
 Augmentation = Crop | ResizedCrop | None  # in training
-Testing = CentreCrop | None  # in tests, and wherever else chance has no place
+Testing = CentreCrop | None  # in tests, and wherever else views must not be random
 
 Parts = tuple[Tensor, Tensor, Tensor]  # training, validation, test
 Partition = Callable[[Tensor, np.random.Generator, float], Parts]
@@ -56,7 +56,7 @@ Partition = Callable[[Tensor, np.random.Generator, float], Parts]
 
 @dataclass(frozen=True, eq=False)
 class FixedTest:
-    """The test samples are given; validation is drawn from the others."""
+    """Given test samples; validation is drawn from the others."""
 
     test: Tensor  # (N,) bool
 
@@ -69,7 +69,7 @@ class FixedTest:
 
 @dataclass(frozen=True, eq=False)
 class RandomTest:
-    """Test samples are drawn too. Both shares are of all the task's samples."""
+    """Test and validation samples drawn at random. Both shares are of all samples of the task."""
 
     share: float = 0.1
 
@@ -79,7 +79,7 @@ class RandomTest:
 
 @dataclass(frozen=True, eq=False)
 class GivenValidation:
-    """The validation samples are given; the others go by another rule."""
+    """Given validation samples; another partition divides the others."""
 
     validation: Tensor  # (N,) bool
     others: Partition
@@ -92,18 +92,18 @@ class GivenValidation:
 
 @dataclass(frozen=True, eq=False)
 class RandomTestByOrigin:
-    """Like `RandomTest`, but samples of one origin (a drawing, a person) always stay together."""
+    """Like `RandomTest`, but samples of one origin (a drawing, a person) stay together."""
 
     origin: Tensor  # (N,) int64
     share: float = 0.1
 
     def __call__(self, members: Tensor, rng: np.random.Generator, validation: float) -> Parts:
-        mine = self.origin[members]
-        train, held_out, test = _cut(_shuffled(torch.unique(mine), rng), validation, self.share)
+        origins = self.origin[members]
+        train, held_out, test = _cut(_shuffled(torch.unique(origins), rng), validation, self.share)
         return (
-            _shuffled(members[torch.isin(mine, train)], rng),
-            members[torch.isin(mine, held_out)],
-            members[torch.isin(mine, test)],
+            _shuffled(members[torch.isin(origins, train)], rng),
+            members[torch.isin(origins, held_out)],
+            members[torch.isin(origins, test)],
         )
 
 
@@ -119,7 +119,7 @@ def _cut(items: Tensor, validation: float, test: float) -> Parts:
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Images of unequal sizes, row by row in one tensor."""
+    """Images of different sizes, row by row in one tensor. Where sizes do not matter it is used like a tensor."""
 
     pixels: Tensor  # (P, C) uint8
     start: Tensor  # (N,) int64, each image's first pixel
@@ -142,10 +142,24 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.start)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.pixels.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, C): heights and widths differ."""
+        return len(self.start), int(self.pixels.shape[1])
+
     def __getitem__(self, position: int) -> Tensor:
-        """One image, (C, H, W)."""
+        """Return one image, (C, H, W)."""
         start, height, width = (int(x[position]) for x in (self.start, self.height, self.width))
         return self.pixels[start : start + height * width].view(height, width, -1).permute(2, 0, 1)
+
+    def index_select(self, dim: int, index: Tensor) -> Ragged:
+        """Return the images at `index` (n,), over the same pixels."""
+        assert dim == 0
+        return Ragged(self.pixels, self.start[index], self.height[index], self.width[index])
 
     def to(self, device: torch.device) -> Ragged:
         return Ragged(*(x.to(device) for x in (self.pixels, self.start, self.height, self.width)))
@@ -154,13 +168,26 @@ class Ragged:
 # A tensor of images is (N, C, H, W) uint8. Any other holds values, (N, *shape): float32 numbers, or int64 tokens.
 Pool = Tensor | Ragged
 VALUES = (torch.float32, torch.int64)
+NEEDS_VIEW = "{}: images of unequal sizes need a view that makes them equal (`testing`)."
 
 
 def holds_images(pool: Pool) -> bool:
-    return isinstance(pool, Ragged) or pool.dtype == torch.uint8
+    return pool.dtype == torch.uint8
+
+
+def channels(pool: Pool) -> int:
+    return int(pool.shape[1])
+
+
+def equal_sizes(pool: Pool, otherwise: str) -> Tensor:
+    """Return the pool as a tensor; raise DataError, with the message `otherwise`, if its images differ in size."""
+    if isinstance(pool, Ragged):
+        raise DataError(otherwise)
+    return pool
 
 
 def check_pool(name: str, pool: Pool) -> None:
+    """Raise DataError unless the pool has a shape and a dtype that Kenyon takes, and finite values."""
     if isinstance(pool, Ragged):
         return
     if holds_images(pool):
@@ -183,7 +210,7 @@ def check_pool(name: str, pool: Pool) -> None:
 
 
 def check_channels(name: str, shape: tuple[int, ...]) -> None:
-    """Images that are (N, H, W, C) would be taken for narrow ones of many channels, without a word."""
+    """Raise DataError for images (N, H, W, C), which would pass for narrow images of many channels."""
     if shape[3] in (1, 3, 4) and min(shape[1:3]) > 4:
         raise DataError(
             f"{name}: images are (N, C, H, W); these, {shape}, seem to have their channels last. Move them: "
@@ -191,25 +218,14 @@ def check_channels(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def taken(pool: Pool, index: Tensor) -> Pool:
-    """A pool of these samples only. Of unequal images the pixels of the others stay, but nothing leads there."""
-    if isinstance(pool, Ragged):
-        return Ragged(pool.pixels, pool.start[index], pool.height[index], pool.width[index])
-    return pool[index]
-
-
-def channels(pool: Pool) -> int:
-    return int(pool.pixels.shape[1] if isinstance(pool, Ragged) else pool.shape[1])
-
-
-# Every task has a head for its own classes; or all tasks have the same classes and share one, as in a
-# domain-incremental stream, where nobody says which task a sample belongs to.
+# Every task has a head for its own classes; or all tasks have the same classes and share one head, as in a
+# domain-incremental stream, where the task of a sample is not given.
 Heads = Literal["task", "shared"]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Some samples of a pool, with labels counted from 0 within their task."""
+    """Samples of a pool, with labels counted from 0 within their task."""
 
     pool: Pool  # shared
     index: Tensor  # (n,) int64, positions in the pool
@@ -220,20 +236,21 @@ class Split:
 
     @property
     def images(self) -> Tensor:
-        """The samples themselves, images (n, C, H, W) uint8 or values (n, *shape)."""
-        if isinstance(self.pool, Ragged):
-            raise DataError("Images of unequal sizes make no one tensor. Take them one by one from the pool.")
-        return self.pool[self.index]
+        """The samples, images (n, C, H, W) uint8 or values (n, *shape)."""
+        pool = equal_sizes(
+            self.pool, "Images of unequal sizes make no one tensor. Take them one by one from the pool."
+        )
+        return pool[self.index]
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Classes that are learned together, with their training, validation and test samples."""
+    """Classes learned together, with their training, validation and test samples."""
 
     name: str
     classes: tuple[str, ...]
     train: Split
-    validation: Split  # empty where nothing is held out
+    validation: Split  # empty if nothing is held out
     test: Split
 
     def __post_init__(self) -> None:
@@ -247,13 +264,13 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """The tasks of one run, in the order in which it meets them."""
+    """The tasks of one run, in the order in which it learns them."""
 
     name: str
     seed: int
     tasks: tuple[Task, ...]
-    # Along the first axis of a sample (channels, or the columns of a table), of pixels scaled to [0, 1] or of values
-    # themselves; empty: values are given to the network as they are.
+    # Along the first axis of a sample (channels, or the columns of a table), of pixels scaled to [0, 1] or of values;
+    # empty: the network gets values as they are.
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     augmentation: Augmentation = None
@@ -270,30 +287,27 @@ class Stream:
 
     @property
     def pool(self) -> Pool:
-        """The images of all tasks."""
+        """The samples of all tasks."""
         return self.tasks[0].train.pool
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """Of a sample as the network sees it: (C, H, W) for images."""
+        """Shape of a sample at the input of the network: (C, H, W) for images."""
         if self.testing is not None:
             return channels(self.pool), self.testing.size, self.testing.size
-        if isinstance(self.pool, Ragged):
-            raise DataError(f"{self.name}: images of unequal sizes need a view that makes them equal (`testing`).")
-        return tuple(self.pool.shape[1:])
+        return tuple(equal_sizes(self.pool, NEEDS_VIEW.format(self.name)).shape[1:])
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """Of a sample as the network sees it: float32, or int64 where samples are tokens."""
-        tokens = isinstance(self.pool, Tensor) and self.pool.dtype == torch.int64
-        return torch.int64 if tokens else torch.float32
+        """Dtype of a sample at the input of the network: int64 for tokens, else float32."""
+        return torch.int64 if self.pool.dtype == torch.int64 else torch.float32
 
     @property
     def in_place(self) -> bool:
-        """Whether samples are images, seen as they lie in their pool."""
+        """True if samples are images, shown as they are in the pool."""
         return holds_images(self.pool) and self.augmentation is None and self.testing is None
 
     @property
     def class_counts(self) -> tuple[int, ...]:
-        """Of each task."""
+        """Number of classes of each task."""
         return tuple(len(task.classes) for task in self.tasks)

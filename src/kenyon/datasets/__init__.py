@@ -1,6 +1,6 @@
-"""Public datasets on this machine: where they lie, what they should be, and how to fetch them.
+"""Public datasets on this machine: where they are, what they contain, and how to download them.
 
-Imports nothing heavy, so that `kenyon data list` answers at once.
+Imports nothing heavy, so that `kenyon data list` is quick.
 """
 
 from kenyon.datasets.archives import DATASETS, Archive, Copy, Dataset, data_folders, download_folder, find, locate

@@ -1,10 +1,7 @@
-"""The public datasets as they are handed out: addresses, checksums, and what an unpacked copy looks like.
+"""The public datasets: their archives, the folders that are searched for them, and copies that are found.
 
-Addresses, sizes and checksums are those that the datasets' keepers and the common loaders publish.
-
-Where datasets are looked for, and where downloads go. Imports nothing heavy: the command line shows it.
-
-Finding a dataset on this machine, packed or unpacked.
+Addresses, sizes and checksums are those published by the authors of the datasets and by common loaders. A copy may be
+packed or unpacked. Imports nothing heavy: the command line lists datasets.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from kenyon.datasets.trees import Content, Tree, open_tree
 from kenyon.errors import DataError
-from kenyon.utils.files import is_file, is_folder, is_there
+from kenyon.utils.files import exists, is_file, is_folder
 
 __all__ = ["DATASETS", "Archive", "Copy", "Dataset", "find", "locate"]
 
@@ -28,11 +25,11 @@ class Archive:
     """One file to download."""
 
     url: str
-    size: int | None  # in bytes; None where it is not published, and the checksum alone decides
+    size: int | None  # in bytes; None if it is not published, and only the checksum decides
     checksum: str  # "md5:..." or "sha256:..."
     folder: str  # inside the archive, "/" between its parts
-    members: tuple[str, ...]  # files or folders in that folder by which an unpacked copy is known
-    places: tuple[str, ...] = ()  # other names under which people keep that folder; "" is the data folder itself
+    members: tuple[str, ...]  # files or folders in that folder that identify an unpacked copy
+    places: tuple[str, ...] = ()  # other names of that folder; "" is the data folder itself
 
     @property
     def file(self) -> str:
@@ -43,7 +40,7 @@ class Archive:
 class Dataset:
     name: str
     archives: tuple[Archive, ...]
-    inside: tuple[str, ...] = ()  # folders in which other software keeps the archives
+    inside: tuple[str, ...] = ()  # folders in which other libraries keep the archives
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -51,12 +48,12 @@ class Dataset:
 
     @property
     def size(self) -> int | None:
-        """Of the whole download, where it is known."""
+        """Bytes of the whole download; None if not known."""
         sizes = [archive.size for archive in self.archives]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     def remedy(self, path: Path) -> str:
-        """What to do about a damaged copy there."""
+        """Return the remedy for a damaged copy at a path."""
         again = f"download it again with `kenyon data get {self.name}`"
         return f"Remove {path} and {again}, or point --data at another copy."
 
@@ -151,14 +148,14 @@ VARIABLE = "KENYON_DATA"
 
 
 def data_folders(explicit: Path | None = None) -> list[Path]:
-    """The folders to search, first one first: `--data` alone, or KENYON_DATA's and then the cache.
+    """Return the folders to search, in order: `--data` alone, or those of KENYON_DATA and the cache.
 
-    Folders other than `--data` may not exist: they are named when nothing was found.
+    Folders other than `--data` may not exist: the error for a missing dataset names them.
     """
     if explicit is None:
         return [*_from_environment(), _cache_folder()]
     folder = explicit.expanduser()
-    if not is_there(folder):
+    if not exists(folder):
         raise DataError(
             f"The data folder {folder} does not exist, or this user may not look into it. Check the path given to "
             "--data."
@@ -169,14 +166,14 @@ def data_folders(explicit: Path | None = None) -> list[Path]:
 
 
 def download_folder(explicit: Path | None = None) -> Path:
-    """Where downloads go: `--data`, else the first folder of KENYON_DATA, else the cache. It may be new."""
+    """Return the folder of downloads: `--data`, else the first of KENYON_DATA, else the cache. It may not exist."""
     if explicit is not None:
         return explicit.expanduser()
     return [*_from_environment(), _cache_folder()][0]
 
 
 def decoded_folder() -> Path:
-    """Where images are kept that have been decoded once. It may be new."""
+    """Return the folder of decoded images. It may not exist."""
     return _cache_folder() / "decoded"
 
 
@@ -201,14 +198,14 @@ def _cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Copy:
-    """A dataset on this machine: of each of its archives the unpacked folder, or the archive itself."""
+    """A dataset on this machine: for each archive the unpacked folder or the archive itself."""
 
     dataset: Dataset
     paths: tuple[Path, ...]
 
     @property
     def path(self) -> Path:
-        """Where it is, in one word."""
+        """The folder or archive, for messages."""
         return self.paths[0] if len(self.paths) == 1 else self.paths[0].parent
 
     @cached_property
@@ -217,14 +214,14 @@ class Copy:
         return tuple(open_tree(path, archive.folder, self.dataset.remedy(path)) for path, archive in pairs)
 
     def where(self, member: str) -> str:
-        """The member's name in messages."""
+        """Return the name of a member for messages."""
         return self._tree_of(member).where(member)
 
     def remedy(self, member: str) -> str:
         return self._tree_of(member).remedy
 
     def read(self, *members: str) -> Iterator[tuple[str, Content]]:
-        """The named members (all of them when none is named) and their bytes, in the order of the copy."""
+        """Yield the named members (all, if none is named) with their bytes, in the order of the copy."""
         wanted = members or self.dataset.members
         for tree in self.trees:
             for member, content in tree.contents({name for name in wanted if self._tree_of(name) is tree}):
@@ -235,7 +232,7 @@ class Copy:
 
 
 def locate(dataset: Dataset, folders: list[Path]) -> Copy | None:
-    """The first copy found in the folders: an unpacked folder, which reads faster, before an archive."""
+    """Return the first copy in the folders: an unpacked folder, which reads faster, before an archive."""
     for folder in folders:
         for place in (folder, *(folder / name for name in dataset.inside)):
             paths = [_locate_archive(archive, place) for archive in dataset.archives]
@@ -254,30 +251,30 @@ def _locate_archive(archive: Archive, folder: Path) -> Path | None:
 
 
 def _lacking(archive: Archive, unpacked: Path) -> list[str]:
-    return [member for member in archive.members if not is_there(unpacked / member)]
+    return [member for member in archive.members if not exists(unpacked / member)]
 
 
 def find(dataset: Dataset, folders: list[Path]) -> Copy:
-    """Like `locate`, but nothing found is an error that says where it looked and what to do."""
+    """Return the first copy, as `locate`; raise DataError, with the folders and the remedy, if there is none."""
     copy = locate(dataset, folders)
     if copy is not None:
         return copy
     wanted = " and ".join(f"{archive.folder}/ or {archive.file}" for archive in dataset.archives)
-    looked = "\n".join(f"  {folder}{_lack(dataset, folder)}" for folder in folders)
+    searched = "\n".join(f"  {folder}{_defects(dataset, folder)}" for folder in folders)
     raise DataError(
         f"The dataset {dataset.name} was not found. Looked for {wanted} in\n"
-        f"{looked}\n"
+        f"{searched}\n"
         f"Download it with `kenyon data get {dataset.name}`, or point --data at the folder that has it."
     )
 
 
-def _lack(dataset: Dataset, folder: Path) -> str:
-    """What is missing in the folders that are there, in words."""
-    if is_there(folder) and not os.access(folder, os.R_OK | os.X_OK):
+def _defects(dataset: Dataset, folder: Path) -> str:
+    """Return, for the message, what is missing in a folder that exists."""
+    if exists(folder) and not os.access(folder, os.R_OK | os.X_OK):
         return " (this user may not look into it)"
-    found = [
+    defects = [
         f"its {archive.folder}/ lacks {', '.join(_lacking(archive, folder / archive.folder))}"
         for archive in dataset.archives
         if is_folder(folder / archive.folder) and _lacking(archive, folder / archive.folder)
     ]
-    return f" ({'; '.join(found)})" if found else ""
+    return f" ({'; '.join(defects)})" if defects else ""

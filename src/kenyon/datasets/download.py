@@ -1,4 +1,4 @@
-"""Fetching an archive of a dataset: resumable, checked, and in place only when it is whole."""
+"""Downloads of archives: resumable, verified, and at their final path only when complete."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from urllib.request import Request, urlopen
 
 from kenyon.datasets.archives import Archive
 from kenyon.errors import DataError
-from kenyon.utils.files import locked, make_folder, sync_folder
+from kenyon.utils.files import make_folder, sync_folder, try_lock
 from kenyon.version import __version__
 
-Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 where nobody knows)
+Progress = Callable[[int, int], None]  # bytes done, bytes in all (0 if not known)
 
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds without a single byte
@@ -26,10 +26,10 @@ RESUMES = "What has arrived is kept: running the command again resumes the downl
 
 
 def download(archive: Archive, folder: Path, *, progress: Progress | None = None, url: str | None = None) -> Path:
-    """The path of the archive in `folder`, downloaded unless a whole one is there already.
+    """Return the path of the archive in `folder`; download it unless it is complete already.
 
-    `url` names another server for the same file. An interrupted download leaves a `.part` file that the
-    next call continues.
+    `url`: another server for the same file. An interrupted download leaves a `.part` file that the next call
+    continues.
     """
     address = url or archive.url
     if urlsplit(address).scheme not in ("http", "https"):
@@ -51,9 +51,9 @@ def download(archive: Archive, folder: Path, *, progress: Progress | None = None
 
 
 def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Progress) -> None:
-    """Bring the part to its end and to its place; of the processes that want the same one does."""
+    """Complete the part and move it to its place, in one of the processes that ask for it."""
     with part.open("ab") as file:
-        if not locked(file):
+        if not try_lock(file):
             raise DataError(
                 f"Another process is downloading {archive.file} into {part.parent}. Run the command again when it is "
                 "done."
@@ -61,10 +61,10 @@ def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Prog
         try:
             if not _is_whole(path, archive):  # another process may have been faster
                 _fill(file, part, archive, url, progress)
-                os.fsync(file.fileno())  # also what an earlier process has written
+                os.fsync(file.fileno())  # includes bytes written by an earlier process
         finally:
             if _size(part) == 0:
-                with suppress(OSError):  # Windows removes no open file
+                with suppress(OSError):  # Windows cannot remove an open file
                     part.unlink()
     if not _is_whole(path, archive):
         part.replace(path)
@@ -72,21 +72,21 @@ def _complete(part: Path, path: Path, archive: Archive, url: str, progress: Prog
 
 
 def _fill(file: BinaryIO, part: Path, archive: Archive, url: str, progress: Progress) -> None:
-    """Make the open part what the archive should be; else an error."""
+    """Complete the open part; raise DataError if it cannot become the archive."""
     if _is_whole(part, archive):
         return
-    # A full-length part that is not the file can only come from elsewhere: begin again.
+    # A part of full length with another checksum is another file: start over.
     if archive.size is not None and _size(part) >= archive.size:
         file.truncate(0)
     resumed = _size(part) > 0
-    told = _fetch(file, archive, url, progress)
+    size_known = _fetch(file, archive, url, progress)
     file.flush()
     if _is_whole(part, archive):
         return
-    if not told:  # perhaps cut off; what is whole and wrong is asked for from its beginning the next time
+    if not size_known:  # possibly cut off; a complete but wrong file is fetched from its beginning the next time
         raise _cut(url, _size(part), None, "what has arrived is not the whole file, or another one")
     file.truncate(0)
-    if resumed:  # what was there before may be at fault: a power failure loses the middle of a file
+    if resumed:  # the earlier bytes may be at fault: a power failure loses the middle of a file
         _fill(file, part, archive, url, progress)
         return
     raise DataError(
@@ -96,14 +96,14 @@ def _fill(file: BinaryIO, part: Path, archive: Archive, url: str, progress: Prog
 
 
 def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bool:
-    """Bring the open part to its full length; returns whether that was known, or told by the server. Only trouble
-    with the disk leaves as an OSError.
+    """Extend the open part to its full length; return True if the length is known or given by the server. Raises
+    OSError only for the disk.
     """
-    here = done = file.seek(0, os.SEEK_END)
-    with _answer(url, done) as answer:
-        if answer.status != 206:
-            done = 0  # the server sends everything, whatever was asked
-        length = answer.headers.get("Content-Length", "")
+    before = done = file.seek(0, os.SEEK_END)
+    with _request(url, done) as response:
+        if response.status != 206:
+            done = 0  # the server ignores the range
+        length = response.headers.get("Content-Length", "")
         offered = done + int(length) if length.isdigit() else None
         size = offered if archive.size is None else archive.size
         if offered is not None and offered != size:
@@ -115,7 +115,7 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bo
         first = done == 0
         while size is None or done < size:
             try:
-                chunk = answer.read(CHUNK if size is None else min(CHUNK, size - done))
+                chunk = response.read(CHUNK if size is None else min(CHUNK, size - done))
             except (OSError, HTTPException) as problem:
                 raise _cut(url, done, size, str(problem)) from None
             if not chunk and size is not None:
@@ -126,8 +126,8 @@ def _fetch(file: BinaryIO, archive: Archive, url: str, progress: Progress) -> bo
                     f"{RESUMES}"
                 )
             if not chunk:
-                return False  # the end, or a cut
-            if first and here:
+                return False  # the end, or a lost connection
+            if first and before:
                 file.truncate(0)
             first = False
             file.write(chunk)
@@ -140,19 +140,19 @@ def _begins_with(archive: Archive) -> bytes:
     return b"PK" if archive.file.endswith(".zip") else b"\x1f\x8b"
 
 
-def _answer(url: str, start: int) -> HTTPResponse:
-    """The server's answer for the bytes from `start` on, or for the whole file if it cannot give these."""
+def _request(url: str, start: int) -> HTTPResponse:
+    """Request the bytes from `start`, or the whole file if the server does not support ranges."""
     headers = {"User-Agent": f"kenyon/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        answer: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
-        if start and answer.status == 206 and not _begins_at(start, answer):
-            answer.close()
-            return _answer(url, 0)
-        return answer
+        response: HTTPResponse = urlopen(Request(url, headers=headers), timeout=TIMEOUT)
+        if start and response.status == 206 and not _begins_at(start, response):
+            response.close()
+            return _request(url, 0)
+        return response
     except HTTPError as problem:
         problem.close()
         if problem.code == 416 and start:
-            return _answer(url, 0)
+            return _request(url, 0)
         reason = f"the server answered {problem.code} {problem.reason}"
     except (OSError, HTTPException, ValueError) as problem:
         reason = str(getattr(problem, "reason", None) or problem)
@@ -162,8 +162,8 @@ def _answer(url: str, start: int) -> HTTPResponse:
     )
 
 
-def _begins_at(start: int, answer: HTTPResponse) -> bool:
-    return str(answer.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
+def _begins_at(start: int, response: HTTPResponse) -> bool:
+    return str(response.headers.get("Content-Range", "")).startswith(f"bytes {start}-")
 
 
 def _cut(url: str, done: int, size: int | None, reason: str) -> DataError:

@@ -1,9 +1,7 @@
-"""Image files as pixels: which formats are read, which limits hold, and what becomes of unusual pixels.
+"""Decoding of image files: formats, limits, conversion of unusual pixels, and many files on all cores into one.
 
-A file holds an image of one of the formats below, or none, whatever its name ends in: some of the other formats that
-Pillow knows start programs. The limit on pixels is applied before any of them is decoded.
-
-Image files to pixels, on all cores, into one file.
+The content of a file decides its format, not its name, and only the formats below are tried: some others that Pillow
+knows start programs. The limit on pixels applies before any pixel is decoded.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from PIL import Image, UnidentifiedImageError
 from kenyon.datasets.trees import Reader, Tree, Uses
 from kenyon.errors import ConfigError, DataError, KenyonError
 from kenyon.utils.files import cores
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 MOST_PIXELS = 2**26  # of an image: 8192 x 8192, which takes up to 0.7 GB while it is decoded
@@ -40,7 +38,7 @@ BITS, INK, TILES = 258, 262, (322, 323)  # tags of TIFF: bits of a sample, what 
 
 
 class UnfitError(Exception):
-    """An image that can be read and is not what it should be: what is wrong, to be said behind its name."""
+    """An image that can be read but not used. The message completes a sentence that begins with its name."""
 
 
 def most_pixels() -> int:
@@ -55,8 +53,8 @@ def most_pixels() -> int:
 
 @contextmanager
 def open_image(content: bytes | mmap, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
-    """Open an image that keeps to the limits; only its header has been read. Decode it inside: large images wait for
-    each other, so that all threads together never hold more pixels than one image may have.
+    """Open an image within the limits; only its header is read. Decode it inside: large images wait for each other,
+    so that all threads together never hold more pixels than one image may have.
     """
     limit = most_pixels()
     larger = f"Scale it down, or set the environment variable {VARIABLE} to more"
@@ -70,29 +68,29 @@ def open_image(content: bytes | mmap, formats: tuple[str, ...] = FORMATS) -> Ite
         pixels = max(image.width * image.height, _tile(image))
         if pixels > limit:
             raise UnfitError(f"has {pixels:,} pixels, and at most {limit:,} are read. {larger}")
-        # The further frames of a camera's file (MPO) are previews and other views.
+        # Further frames of a camera's file (MPO) are previews and other views.
         if getattr(image, "is_animated", False) and image.format != "MPO":
-            raise UnfitError("has several frames, of which nobody knows which is meant. Save one as an image")
-        with _DECODED.room(pixels, limit):
+            raise UnfitError("has several frames, and it is not known which is meant. Save one as an image")
+        with _BUDGET.room(pixels, limit):
             yield image
 
 
 def as_bytes(image: Image.Image, mode: Literal["L", "RGB"] | None = None) -> Image.Image:
-    """Return an image of bytes: grey (L) or red, green and blue (RGB); None leaves channels of bytes as they are.
+    """Return an image of bytes: grey (L) or red, green and blue (RGB); None keeps channels of bytes as they are.
 
-    Greys of 16 bits keep their upper eight, which Pillow would saturate. What is transparent shows white paper.
-    Pixels of 32 bits, whole numbers or fractions, are refused: nobody knows which of their values is white.
+    Greys of 16 bits keep their upper eight, which Pillow would saturate. Transparent pixels become white. Pixels of
+    32 bits, whole numbers or fractions, are refused: their white value is not known.
     """
     if image.mode in ("I", "F") and not (image.mode == "I" and image.format == "PNG"):  # PNG has at most 16 bits
         kind = "fractions" if image.mode == "F" else "whole numbers of 32 bits or with a sign"
-        raise UnfitError(f"has {kind} as pixels, of which nobody knows which is white. Save it with 8 or 16 bits")
+        raise UnfitError(f"has {kind} as pixels, whose white value is not known. Save it with 8 or 16 bits")
     if image.mode.startswith("I"):
         image = _upper_bits(image)
-    marked = "transparency" in image.info  # one colour, or colours of the palette, stand for nothing
+    marked = "transparency" in image.info  # one color, or colors of the palette, are transparent
     if mode is None and image.mode not in ("1", "P", "PA") and not marked:
         return image
     if marked or not {"A", "a"}.isdisjoint(image.getbands()):
-        image = _on_paper(image)
+        image = _on_white(image)
     wanted = mode or ("L" if image.mode in ("1", "L") else "RGB")
     return image if image.mode == wanted else image.convert(wanted)
 
@@ -104,33 +102,33 @@ def _upper_bits(image: Image.Image) -> Image.Image:
         what = "a transparent grey of 16 bits" if "transparency" in image.info else f"greys of {bits[0]} bits"
         raise UnfitError(f"has {what}, which are not read. Save it with 8 or 16 bits")
     greys = (np.asarray(image).astype(np.uint16, copy=False) >> 8).astype(np.uint8)
-    return Image.fromarray(255 - greys if tags.get(INK) == 0 else greys)  # 0: the more, the darker
+    return Image.fromarray(255 - greys if tags.get(INK) == 0 else greys)  # 0: larger values are darker
 
 
-def _on_paper(image: Image.Image) -> Image.Image:
+def _on_white(image: Image.Image) -> Image.Image:
     grey = image.mode in ("1", "L", "LA", "La")
     layered = image.convert("RGBA")
-    paper = Image.new("RGB", image.size, "white")
-    paper.paste(layered, mask=layered.getchannel("A"))
-    return paper.convert("L") if grey else paper
+    white = Image.new("RGB", image.size, "white")
+    white.paste(layered, mask=layered.getchannel("A"))
+    return white.convert("L") if grey else white
 
 
 def _tile(image: Image.Image) -> int:
-    """Pixels of a TIFF's tile, which is decoded whole however small the image is; else 0."""
+    """Return the pixels of a tile of a TIFF, which is decoded whole even if the image is smaller; else 0."""
     tags = getattr(image, "tag_v2", {})
     width, height = (tags.get(tag, 0) for tag in TILES)
     return int(width) * int(height)
 
 
-class _Decoded:
-    """The pixels that are being decoded in this process."""
+class _PixelBudget:
+    """The pixels that all threads of this process are decoding."""
 
     def __init__(self) -> None:
         self.pixels, self.changed = 0, threading.Condition()
 
     @contextmanager
     def room(self, pixels: int, limit: int) -> Iterator[None]:
-        """Wait until these are, with the others, no more than the limit. One image alone always has room."""
+        """Wait until these and the others are within the limit. A single image never waits."""
         with self.changed:
             self.changed.wait_for(lambda: self.pixels == 0 or self.pixels + pixels <= limit)
             self.pixels += pixels
@@ -142,14 +140,14 @@ class _Decoded:
                 self.changed.notify_all()
 
 
-_DECODED = _Decoded()
+_BUDGET = _PixelBudget()
 
 File = tuple[Tree, str]
 Picture = NDArray[np.uint8]  # (H, W) or (H, W, C)
 Decode = Callable[[Image.Image], Picture]
 
-TOGETHER = 32  # images handed to a thread at once
-AHEAD = 4  # such portions per thread that may wait: what memory has to hold
+BATCH = 32  # images that a thread decodes at once
+AHEAD = 4  # batches per thread that may wait in memory
 
 
 def require_size(image: Image.Image, width: int, height: int) -> None:
@@ -158,14 +156,14 @@ def require_size(image: Image.Image, width: int, height: int) -> None:
 
 
 def fingerprint(trees: Sequence[Tree], uses: Uses) -> str:
-    """Changes when files that are used come, go or change in size, and with the text of those that say which image is
-    what. Images are not read for it: whether one was written again counts where the tree is `dated`.
+    """Return a digest that changes when used files are added, removed or resized, and with the text of files of
+    labels. Images are not read; in a `dated` tree their times count too.
     """
     return hashlib.sha256(json.dumps([tree.traits(uses) for tree in trees]).encode()).hexdigest()
 
 
 def write_equal(file: IO[bytes], files: Sequence[File], decode: Decode, shape: tuple[int, ...], what: str) -> None:
-    """Images of one shape, one after the other in the order of `files`, whatever the order they are read in."""
+    """Write images of one shape in the order of `files`, whatever the order in which they are read."""
     each = int(np.prod(shape))
     require_room(file, each * len(files))
     for position, picture in pictures(files, decode, what):
@@ -179,8 +177,8 @@ def write_equal(file: IO[bytes], files: Sequence[File], decode: Decode, shape: t
 def write_ragged(
     file: IO[bytes], files: Sequence[File], decode: Decode, what: str, least: int = 0
 ) -> dict[str, list[int]]:
-    """Images (H, W, C) of any size, of `least` bytes, one after the other; returns where each starts, in pixels, and
-    its size.
+    """Write images (H, W, C) of any size, at least `least` bytes each; return the first pixel, height and width of
+    each.
     """
     require_room(file, len(files) * least)
     table = {key: [0] * len(files) for key in ("start", "height", "width")}
@@ -194,21 +192,21 @@ def write_ragged(
 
 
 def pictures(files: Sequence[File], decode: Decode, what: str) -> Iterator[tuple[int, Picture]]:
-    """Each file's position and its image, in the order in which the files read fastest."""
+    """Yield the position and the image of each file, in the order in which files read fastest."""
     listener, done = reporter(), 0
     readers = iter(_readers(files))
     threads = cores()
     waiting: deque[Future[list[tuple[int, Picture]]]] = deque()
     listener.progress(what, 0, len(files))
-    with ThreadPoolExecutor(threads) as pool:  # Pillow lets go of the interpreter while it decodes
+    with ThreadPoolExecutor(threads) as pool:  # Pillow releases the GIL while it decodes
         try:
             while True:
-                portion = list(islice(readers, TOGETHER))
-                if portion:
-                    waiting.append(pool.submit(_decode_portion, portion, decode))
+                batch = list(islice(readers, BATCH))
+                if batch:
+                    waiting.append(pool.submit(_decode_batch, batch, decode))
                 if not waiting:
                     return
-                if not portion or len(waiting) > AHEAD * threads:
+                if not batch or len(waiting) > AHEAD * threads:
                     ready = waiting.popleft().result()
                     yield from ready
                     done += len(ready)
@@ -226,8 +224,8 @@ def _readers(files: Sequence[File]) -> Iterator[tuple[int, File, Reader]]:
             yield positions[name], (tree, name), read
 
 
-def _decode_portion(portion: Iterable[tuple[int, File, Reader]], decode: Decode) -> list[tuple[int, Picture]]:
-    return [(position, _decode_one(file, read, decode)) for position, file, read in portion]
+def _decode_batch(batch: Iterable[tuple[int, File, Reader]], decode: Decode) -> list[tuple[int, Picture]]:
+    return [(position, _decode_one(file, read, decode)) for position, file, read in batch]
 
 
 def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
@@ -240,15 +238,17 @@ def _decode_one(file: File, read: Reader, decode: Decode) -> Picture:
         raise DataError(f"{tree.where(name)} {problem}. {tree.remedy}") from None
     except (KenyonError, MemoryError):
         raise
-    except Exception as problem:  # a damaged file makes Pillow raise almost anything
-        reason: object = "it is incomplete" if isinstance(problem, EOFError) else problem
-        if isinstance(problem, UnidentifiedImageError):  # whose own words show where it lies in memory
-            reason = f"it is none of {', '.join(FORMATS)}" if len(content) else "it is empty"
-        raise DataError(f"{tree.where(name)} is not an image that can be read ({reason}). {tree.remedy}") from None
+    except EOFError:
+        reason = "it is incomplete"
+    except UnidentifiedImageError:  # whose message shows a memory address
+        reason = f"it is none of {', '.join(FORMATS)}" if len(content) else "it is empty"
+    except Exception as problem:  # Pillow raises almost anything for a damaged file
+        reason = str(problem)
+    raise DataError(f"{tree.where(name)} is not an image that can be read ({reason}). {tree.remedy}")
 
 
 def require_room(file: IO[bytes], needed: int) -> None:
-    """Say at once that a disk is too small, rather than after minutes."""
+    """Raise OSError now if the disk has too little room, rather than after minutes."""
     free = shutil.disk_usage(os.path.dirname(file.name)).free  # noqa: PTH120
     if free < needed:
         raise OSError(None, f"{needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB are free")

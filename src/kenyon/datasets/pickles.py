@@ -1,8 +1,8 @@
-"""Reading the pickles in which public datasets come, without giving them the powers of a pickle.
+"""A safe reader for the pickles of public datasets.
 
-A pickle is a program. Python's own `pickle.Unpickler` can be told which functions it may call, but it still
-lets a file set attributes on them, and before Python 3.14 one damaged byte in a memo index makes it claim
-gigabytes. The few instructions that plain containers and arrays need are therefore carried out here.
+A pickle is a program. Python's `pickle.Unpickler` can restrict the functions that it calls, but still lets a file set
+attributes on them, and before Python 3.14 one damaged byte in a memo index makes it allocate gigabytes. Here only the
+instructions for plain containers and arrays are implemented.
 """
 
 from __future__ import annotations
@@ -12,21 +12,22 @@ from collections.abc import Callable
 from enum import Enum
 from math import prod
 from mmap import mmap
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from kenyon.errors import DataError
 
 REMEDY = "Download it again with `kenyon data get NAME`, or point --data at another copy."
-# What a file may make of its bytes; CIFAR-100 takes about 200,000 instructions and 500 containers.
+# Limits on the work of a file; CIFAR-100 takes about 200,000 instructions and 500 containers.
 MOST_STEPS, MOST_CONTAINERS = 2**22, 2**16
 UINT16, INT32, UINT32, UINT64, DOUBLE = map(struct.Struct, ("<H", "<i", "<I", "<Q", ">d"))
+KEYS = frozenset((bytes, str, int, bool))  # types of the keys of a dictionary
 NUMBERS = frozenset(kind + size for kind in "iuf" for size in "1248") - {"f1"} | {"b1"}
 
 
 class _Name(Enum):
-    """The only names a file may mention. They stand for themselves: nothing is imported."""
+    """The names that a file may use. They are plain values: nothing is imported."""
 
     RECONSTRUCT = "numpy's _reconstruct"
     NDARRAY = "numpy.ndarray"
@@ -44,18 +45,16 @@ NAMES = {
 
 
 class _RefusedError(ValueError):
-    """The file asks for something a dataset does not need."""
+    """An instruction that a dataset does not need."""
 
 
-def load_plain_pickle(content: bytes | mmap | BinaryIO, where: str, remedy: str = REMEDY) -> object:
-    """The containers, numbers, strings and numeric arrays of a pickle of protocol 2 to 4.
+def load_plain_pickle(content: bytes | mmap, where: str, remedy: str = REMEDY) -> object:
+    """Return the containers, numbers, strings and numeric arrays of a pickle of protocol 2 to 4.
 
-    Strings written by Python 2 come back as bytes. `where` names the file in messages, and `remedy` says
-    what the user can do about it.
+    Strings written by Python 2 become bytes. `where`: name of the file in messages; `remedy`: their last sentence.
     """
-    raw = content if isinstance(content, bytes | mmap) else content.read()
     try:
-        return _Machine(raw).run()
+        return _Machine(content).run()
     except _RefusedError as refused:
         raise DataError(f"{where} is not a plain data file: {refused}. {remedy}") from None
     except EOFError:
@@ -65,7 +64,7 @@ def load_plain_pickle(content: bytes | mmap | BinaryIO, where: str, remedy: str 
 
 
 class _Machine:
-    """A pickle machine whose values are plain: its stack never holds anything that can act."""
+    """A pickle machine with plain values only: its stack never holds anything callable."""
 
     def __init__(self, raw: bytes | mmap) -> None:
         self.raw = raw
@@ -73,7 +72,7 @@ class _Machine:
         self.stack: list[Any] = []
         self.outer: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
-        self.encoded, self.containers = 0, 0  # bytes made of texts, and containers begun
+        self.encoded, self.containers = 0, 0  # bytes encoded from text, and containers value
 
     def run(self) -> object:
         steps = {code: method.__get__(self) for code, method in STEPS.items()}
@@ -111,7 +110,7 @@ class _Machine:
             raise EOFError
         if count < 1024:
             return self.raw[start : self.at].decode("utf-8", "surrogatepass")
-        # A view, because Python 3 writes the pixels of a protocol 2 file as one text of 200 MB.
+        # A view, since Python 3 writes the pixels of a protocol 2 file as one text of 200 MB.
         return str(memoryview(self.raw)[start : self.at], "utf-8", "surrogatepass")
 
     def line(self) -> str:
@@ -170,7 +169,7 @@ class _Machine:
         target = self.a(dict)
         for key, value in zip(flat[::2], flat[1::2], strict=True):
             # Hashing a deeply nested tuple would overflow the interpreter's own stack.
-            if not isinstance(key, bytes | str | int):
+            if type(key) not in KEYS:
                 raise _RefusedError("a dictionary key is neither a string nor a number")
             target[key] = value
 
@@ -220,25 +219,25 @@ class _Machine:
     def reduce(self) -> None:
         arguments, function = self.stack.pop(), self.stack.pop()
         match function, arguments:
-            # First, because Python 3 writes every bytes of a protocol 2 file this way.
+            # First, since Python 3 writes all bytes of a protocol 2 file this way.
             case _Name.ENCODE, (str() as text, "latin1"):
                 self.encoded += len(text)
-                if self.encoded > len(self.raw):  # every text once, and not one of them over and over
+                if self.encoded > len(self.raw):  # a text that is encoded again and again
                     raise _RefusedError("it makes more bytes than it has")
-                made: object = text.encode("latin1")
+                value: object = text.encode("latin1")
             case _Name.RECONSTRUCT, (_Name.NDARRAY, (0,), b"b"):
-                made = np.empty(0, np.int8)
+                value = np.empty(0, np.int8)
             case _Name.DTYPE, (bytes() | str() as code, *_):
-                made = _number_type(code)
+                value = _number_type(code)
             case _:
                 raise _RefusedError("it calls a function that plain data never needs")
-        self.stack.append(made)
+        self.stack.append(value)
 
     def build(self) -> None:
         state = self.stack.pop()
         match self.stack[-1], state:
             case np.dtype(), (3, b"|" | b"<" | "|" | "<", None, None, None, -1, -1, 0):
-                pass  # the type was made little-endian from the start
+                pass  # the type is little-endian already
             case np.ndarray() as array, (
                 1,
                 tuple() as shape,
@@ -257,7 +256,7 @@ class _Machine:
 
 
 def _number_type(code: bytes | str) -> np.dtype[Any]:
-    text = code.decode("latin1") if isinstance(code, bytes) else code
+    text = str(code, "latin1") if type(code) is bytes else str(code)
     if text not in NUMBERS:
         raise _RefusedError(f"it holds an array of type '{text}', where only numbers were expected")
     return np.dtype("<" + text)

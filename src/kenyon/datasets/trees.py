@@ -1,7 +1,7 @@
-"""The files of a dataset by name, whether they lie in a folder, a zip or a tar archive.
+"""File trees: the files of a dataset by name, in a folder, a zip or a tar archive.
 
-Names are relative to the dataset's own folder, with "/" between their parts. `contents` gives each file as a
-function that reads it: several threads may call such functions at once.
+Names are relative to the folder of the dataset, with "/" between their parts. `contents` yields each file as a
+function that reads it, which any thread may call.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ from typing import IO, Protocol
 
 from kenyon.errors import DataError
 
-# What an archive may hold, whatever it claims. The largest of the public datasets: a file of 155 MB (CIFAR-100),
-# 165,000 files (CORe50); all of them hold images, which archives hardly make smaller.
+# Limits on archives. The largest of the public datasets: a file of 155 MB (CIFAR-100), 165,000 files (CORe50); all of
+# them hold images, which hardly compress.
 LARGEST_MEMBER = 2**28  # bytes of a file
 MOST_MEMBERS = 2**18
 LARGEST_TEXT = 2**26  # bytes of a table of names
-LARGEST_NAME = 2**16  # bytes of a file's name and what else a tar says of it
-UNPACKED, BESIDE = 8, 2**28  # all files together have at most so many times the archive's own bytes, and these
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others that Python knows unpack any amount at once
+LARGEST_NAME = 2**16  # bytes of the name and other metadata of a file in a tar
+UNPACKED, ALLOWANCE = 8, 2**28  # all files have at most UNPACKED times the bytes of the archive, and ALLOWANCE
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others in Python unpack any amount at once
 CHUNK = 2**20  # bytes that are unpacked at once
-MAPPED_FROM = 2**20  # bytes: larger files are mapped rather than read, which spares a copy of 150 MB
-# What Python's own readers raise on damaged archives beside errors of their own.
+MAPPED_FROM = 2**20  # bytes from which files are mapped rather than read, which avoids a copy of 150 MB
+# Errors of Python's readers on damaged archives, besides their own classes.
 BROKEN = (OSError, EOFError, ValueError, LookupError, OverflowError, struct.error, zlib.error)
-LABELS = ".txt"  # the ending of small files that say which image is what: an edit may leave their size as it was
+LABELS = ".txt"  # the suffix of files of labels, whose text counts: an edit may keep their size
 Content = bytes | mmap
 Reader = Callable[[], Content]
-Uses = Callable[[str], bool]  # whether a file of that name counts
-Trait = tuple[str | int, ...]  # name, size, and what else may tell
+Uses = Callable[[str], bool]  # True if a file of that name is used
+Trait = tuple[str | int, ...]  # name, size, and other signs of a change
 
 
 class Tree(Protocol):
     @property
     def remedy(self) -> str:
-        """What to do about a damaged copy."""
+        """The remedy for a damaged copy."""
         ...
 
     def where(self, name: str) -> str:
-        """The file's name in messages."""
+        """Return the name of a file for messages."""
         ...
 
     def names(self) -> list[str]:
-        """All files, sorted."""
+        """Return all files, sorted."""
         ...
 
     def traits(self, uses: Uses) -> list[Trait]:
-        """What changes when the files that are used do, found without reading images; of an archive, its own."""
+        """Return values that change with the used files, without reading images; for an archive, its own."""
         ...
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
-        """The named files, in the order that reads fastest."""
+        """Yield the named files, in the order that reads fastest."""
         ...
 
 
@@ -69,16 +69,16 @@ class Tree(Protocol):
 class Folder:
     path: Path
     remedy: str
-    dated: bool = False  # whether a file that was written again counts as changed, whatever its size
+    dated: bool = False  # a file with a new time counts as changed, also with the same size
 
     def where(self, name: str) -> str:
         return str(self.path / name)
 
     def names(self) -> list[str]:
-        return [name for name, *_ in self._found]
+        return [name for name, *_ in self._files]
 
     def traits(self, uses: Uses) -> list[Trait]:
-        return [self._trait(*found) for found in self._found if uses(found[0])]
+        return [self._trait(*file) for file in self._files if uses(file[0])]
 
     def _trait(self, name: str, size: int, written: int) -> Trait:
         if name.endswith(LABELS):
@@ -86,9 +86,9 @@ class Folder:
         return (name, size, written) if self.dated else (name, size)
 
     @cached_property
-    def _found(self) -> list[tuple[str, int, int]]:
-        """Hidden files, which desktops strew about, are no part of a dataset."""
-        found: list[tuple[str, int, int]] = []
+    def _files(self) -> list[tuple[str, int, int]]:
+        """All files with size and time, without hidden ones, which desktops add."""
+        files: list[tuple[str, int, int]] = []
         folders = [(self.path, "")]
         try:
             while folders:
@@ -103,12 +103,12 @@ class Folder:
                             folders.append((Path(entry.path), f"{prefix}{entry.name}/"))
                         elif entry.is_file():
                             status = entry.stat()
-                            found.append((prefix + entry.name, status.st_size, status.st_mtime_ns))
+                            files.append((prefix + entry.name, status.st_size, status.st_mtime_ns))
         except OSError as problem:
             raise DataError(
                 f"{problem.filename or self.path} cannot be read: {problem.strerror}. {self.remedy}"
             ) from None
-        return sorted(found)
+        return sorted(files)
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
         for name in sorted(names):
@@ -149,11 +149,11 @@ class Zip:
 
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
-        found = self._file.infolist()
-        if sum(info.file_size for info in found) > _most_unpacked(self.path):
+        infos = self._file.infolist()
+        if sum(info.file_size for info in infos) > _most_unpacked(self.path):
             raise DataError(f"{self.path} {_unpacks(self.path)}. {self.remedy}")
-        # A damaged archive may have a file without a name, which zipfile itself stumbles over.
-        files = (info for info in found if info.filename and not info.is_dir())
+        # A damaged archive may have a file without a name, for which zipfile fails.
+        files = (info for info in infos if info.filename and not info.is_dir())
         inside = ((_below(self.folder, info.filename), info) for info in files)
         return {name: info for name, info in inside if name}
 
@@ -177,7 +177,7 @@ class Zip:
 
 @dataclass(frozen=True)
 class Tar:
-    """A gzipped tar, which can only be read from its beginning."""
+    """A gzipped tar, which is read from its beginning."""
 
     path: Path
     folder: str
@@ -194,7 +194,7 @@ class Tar:
         return _of_archive(self.path, self.remedy)
 
     def contents(self, names: Collection[str]) -> Iterator[tuple[str, Reader]]:
-        """In one pass and to its end, so that the archive's own checksum has the last word."""
+        """Yield the named files in one pass that ends with the checksum of the archive."""
         missing = set(names)
         with self._guarded():
             for name, tar, entry in self._entries():
@@ -211,14 +211,14 @@ class Tar:
             raise _lacks(self.path, self.folder, missing, self.remedy)
 
     def _entries(self) -> Iterator[tuple[str, tarfile.TarFile, tarfile.TarInfo]]:
-        # Stream mode never seeks backwards, which also keeps forged sizes from looping for ever.
+        # Stream mode never seeks backwards, so forged sizes cannot loop.
         with gzip.open(self.path) as packed:
-            plain = _Counted(packed, self.path)
+            plain = _Bounded(packed, self.path)
             with tarfile.open(fileobj=plain, mode="r|", bufsize=CHUNK, tarinfo=_Entry) as tar:  # type: ignore[call-overload]
                 for number, entry in enumerate(tar):
                     if number >= MOST_MEMBERS:
                         raise _TooLargeError(f"holds more than {MOST_MEMBERS:,} files")
-                    tar.members = []  # which it would keep all of
+                    tar.members = []  # tarfile would keep all of them
                     name = _below(self.folder, entry.name)
                     if name:
                         yield name, tar, entry
@@ -236,11 +236,11 @@ class Tar:
 
 
 class _TooLargeError(Exception):
-    """An archive that goes beyond a limit: what of it, to be said behind its name."""
+    """An archive beyond a limit. The message completes a sentence that begins with its name."""
 
 
 class _Archive(zipfile.ZipFile):
-    """A zip whose list of members is bounded: it is refused before objects are made of it."""
+    """A zip with a bounded list of members, checked before objects are made of it."""
 
     def __init__(self, path: Path) -> None:
         self._source = _Directory(path.open("rb", buffering=0))
@@ -256,47 +256,47 @@ class _Archive(zipfile.ZipFile):
 
 
 class _Directory(io.BufferedReader):
-    """A zip's file, which `zipfile` reads the list of members from in one piece."""
+    """The file of a zip, from which `zipfile` reads the list of members at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         most = MOST_MEMBERS * 2**8
-        found = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
-        if len(found) > most or found.count(b"PK\1\2") > MOST_MEMBERS:
+        data = super().read(most + 1 if size is None or size < 0 else min(size, most + 1))
+        if len(data) > most or data.count(b"PK\1\2") > MOST_MEMBERS:
             raise _TooLargeError(f"lists more than {MOST_MEMBERS:,} files")
-        return found
+        return data
 
 
-class _Counted:
-    """What a compressed file holds, as long as it is not too much."""
+class _Bounded:
+    """A reader of a compressed file that stops at a limit."""
 
     def __init__(self, file: gzip.GzipFile, path: Path) -> None:
-        self.file, self.path, self.left = file, path, _most_unpacked(path)
+        self.file, self.path, self.remaining = file, path, _most_unpacked(path)
 
     def read(self, size: int) -> bytes:
-        found = self.file.read(min(size, CHUNK))
-        self.left -= len(found)
-        if self.left < 0:
+        data = self.file.read(min(size, CHUNK))
+        self.remaining -= len(data)
+        if self.remaining < 0:
             raise _TooLargeError(_unpacks(self.path))
-        return found
+        return data
 
 
 class _Entry(tarfile.TarInfo):
-    """A member of a tar, or a record that says more of the next one: those are read whole, and have to be small."""
+    """A member of a tar, or a record with metadata of the next one: those are read whole, and must be small."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
-        """Called for every header, before what belongs to it is read. (`frombuf` is not, in the newest Pythons.)"""
+        """Check a header before its data are read. New versions of Python do not call `frombuf` for every header."""
         if self.size > LARGEST_NAME and not (self.isreg() or self.isdir() or self.isdev() or self.issym()):
             raise _TooLargeError("has a name that is too long")
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
 def _read_chunks(file: IO[bytes]) -> bytes:
-    """The rest of a file whose size is known, unpacked piece by piece: no more than that, whatever it holds."""
+    """Read the rest of a file in chunks: zipfile and tarfile then return no more than its declared size."""
     return b"".join(iter(lambda: file.read(CHUNK), b""))
 
 
 def _most_unpacked(path: Path) -> int:
-    return UNPACKED * path.stat().st_size + BESIDE
+    return UNPACKED * path.stat().st_size + ALLOWANCE
 
 
 def _unpacks(path: Path) -> str:
@@ -310,14 +310,14 @@ def _strange(size: int) -> str:
 
 
 def open_tree(path: Path, folder: str, remedy: str) -> Tree:
-    """A dataset's folder, or the archive that holds it under the name `folder`."""
+    """Open the folder of a dataset, or the archive that holds it under the name `folder`."""
     if path.is_dir():
         return Folder(path, remedy)
     return Zip(path, folder, remedy) if path.suffix == ".zip" else Tar(path, folder, remedy)
 
 
 def _below(folder: str, name: str) -> str | None:
-    """The name within the folder; None for files elsewhere and for hidden ones."""
+    """Return a name relative to the folder; None for files outside of it and hidden ones."""
     name = name.removeprefix("./")
     inside = name.removeprefix(f"{folder}/")
     return None if inside == name or not inside or "/." in f"/{inside}" else inside
@@ -331,15 +331,13 @@ def _of_archive(path: Path, remedy: str) -> list[Trait]:
 
 
 def _lacks(path: Path, folder: str, missing: Collection[str], remedy: str) -> DataError:
-    some = [f"{folder}/{name}" for name in sorted(missing)[:5]]
-    more = f" and {len(missing) - len(some)} more" if len(missing) > len(some) else ""
-    return DataError(f"{path} lacks {', '.join(some)}{more}. {remedy}")
+    first = [f"{folder}/{name}" for name in sorted(missing)[:5]]
+    more = f" and {len(missing) - len(first)} more" if len(missing) > len(first) else ""
+    return DataError(f"{path} lacks {', '.join(first)}{more}. {remedy}")
 
 
 def read_text(tree: Tree, name: str) -> str:
-    """One small file of lines; bytes that are no text are shown as such rather than refused. Some editors put an
-    invisible mark at its beginning.
-    """
+    """Read a small text file. Bytes that are not UTF-8 become replacement characters; a BOM is removed."""
     [(_, read)] = tree.contents({name})
     content = read()
     if len(content) > LARGEST_TEXT:

@@ -1,4 +1,4 @@
-"""The estimator: continual learning on data that arrive task by task."""
+"""The estimator: continual learning on data that arrive task by task, after the conventions of scikit-learn."""
 
 from kenyon.estimator.errors import InputError, NothingLearnedError, SettingError
 from kenyon.estimator.export import Export

@@ -1,8 +1,7 @@
-"""A learner as a plain PyTorch module, for `torch.export` and ONNX: what `predict_proba` computes, and nothing of
-Kenyon in it.
+"""Export of `predict_proba` as a plain PyTorch module, for `torch.export` and ONNX.
 
-Every learner is a copy of the backbone with its own weights. So the module is also the definition of a learner's
-answers, written slowly, and what an export says is held against `predict_proba` before it is handed out.
+In the module every learner is a copy of the backbone with its own weights: a slow definition of the predictions, to
+which `predict_proba` is compared before the file is written.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ from torch import Tensor, nn
 from kenyon.errors import KenyonError, ResultsError, optional_import
 from kenyon.estimator.errors import SettingError, as_setting_errors, as_write_errors
 from kenyon.estimator.knowledge import Knowledge, task_weights
-from kenyon.estimator.settings import single_precision
 from kenyon.models import Net
 from kenyon.models.heads import GATE_SLOPE
 from kenyon.utils.files import write_atomically
+from kenyon.utils.threads import single_precision
 
 TOLERANCE = 1e-4  # between probabilities ...
-COARSE = 5e-2  # ... and where the learner computes in bfloat16: the program is in float32
+COARSE = 5e-2  # ... if the learner computes in bfloat16, since the program is in float32
 
 Writer = Callable[[nn.Module, Tensor, Path], Tensor]
 
 
 @dataclass(frozen=True)
 class Export:
-    """A program that was written, and how exact it is."""
+    """An exported program, and its accuracy."""
 
     path: Path
-    difference: float  # the largest between its probabilities and those of `predict_proba`, on the examples
+    difference: float  # largest difference of its probabilities to those of `predict_proba`, on the examples
 
 
 class Plain(nn.Module):
-    """Inputs as they come to `predict_proba` (N, ...) -> probabilities (N, C)."""
+    """A module from inputs of `predict_proba` (N, ...) to probabilities (N, C)."""
 
     mean: Tensor | None
     std: Tensor | None
@@ -51,7 +50,7 @@ class Plain(nn.Module):
     def __init__(self, known: Knowledge, backbone: nn.Module, task: int | None) -> None:
         super().__init__()
         net, form = known.net, known.form
-        self.tasks = known.apart if task is None else [task]
+        self.tasks = known.distinct if task is None else [task]
         self.kind, self.learners = form.kind, net.learners
         rest = (-1, *(1,) * (len(form.shape) - 1))
         for name, values in (("mean", form.mean), ("std", form.std)):
@@ -61,14 +60,18 @@ class Plain(nn.Module):
                 setattr(self, name, None)  # torch.export cannot follow a buffer that is None
         self.classes = len(known.classes if task is None else known.labels[task])
         self.networks, self.heads, self.gates = nn.ModuleList(), nn.ModuleList(), nn.ParameterList()
-        made: dict[int, nn.ModuleList] = {}  # tasks that are answered by the same weights share them
+        built: dict[int, nn.ModuleList] = {}  # tasks with the same weights share them
         for place, t in enumerate(self.tasks):
             rows = known.rows(t).cpu()
             shared = "learners" not in known.tensors and not net.statistics
-            if not shared or not made:
-                of_task = [_with(backbone, net, row, k, net.head_of(t)) for row in rows for k in range(net.learners)]
-                made[place] = nn.ModuleList(of_task)
-            self.networks.append(made[0 if shared else place])
+            if not shared or not built:
+                of_task = [
+                    _learner_module(backbone, net, row, k, net.head_of(t))
+                    for row in rows
+                    for k in range(net.learners)
+                ]
+                built[place] = nn.ModuleList(of_task)
+            self.networks.append(built[0 if shared else place])
             self.heads.append(nn.ModuleList(_head(net, row, net.head_of(t), len(known.labels[t])) for row in rows))
             gate = torch.ones(len(rows), net.learners, 1)
             if net.gate:
@@ -77,38 +80,38 @@ class Plain(nn.Module):
             columns = np.searchsorted(known.classes, known.labels[t]) if task is None else np.arange(self.classes)
             spread = torch.zeros(len(columns), self.classes)
             spread[torch.arange(len(columns)), torch.from_numpy(columns)] = 1.0
-            self.register_buffer(f"spread{place}", spread)  # (C_t, C) which class of all each of its classes is
+            self.register_buffer(f"spread{place}", spread)  # (C_t, C), one-hot: the place of each class among all
 
     def forward(self, inputs: Tensor) -> Tensor:
         x = inputs.float() / 255 if self.kind == "bytes" else inputs
         if self.mean is not None and self.std is not None:
             x = (x - self.mean) / self.std
-        said = [self._task(place, x) for place in range(len(self.tasks))]
-        weights = task_weights(said)
-        parts = [weights[:, t : t + 1] * (p @ self.get_buffer(f"spread{t}")) for t, p in enumerate(said)]
+        heads = [self._task(place, x) for place in range(len(self.tasks))]
+        weights = task_weights(heads)
+        parts = [weights[:, t : t + 1] * (p @ self.get_buffer(f"spread{t}")) for t, p in enumerate(heads)]
         return torch.stack(parts).sum(0)
 
     def _task(self, place: int, x: Tensor) -> Tensor:
-        networks, heads, gates = self.networks[place], self.heads[place], self.gates[place]
-        assert isinstance(networks, nn.ModuleList) and isinstance(heads, nn.ModuleList)
-        K, each = self.learners, []
-        for member, head in enumerate(heads):
-            vectors = [networks[member * K + k](x) * gates[member, k] for k in range(K)]
-            each.append(head(torch.stack(vectors).sum(0)).softmax(-1))
-        return torch.stack(each).mean(0)
+        modules: Any = self.networks[place], self.heads[place]
+        (networks, heads), gates, K = modules, self.gates[place], self.learners
+        predictions = []
+        for network, head in enumerate(heads):  # independent networks
+            features = [networks[network * K + k](x) * gates[network, k] for k in range(K)]
+            predictions.append(head(torch.stack(features).sum(0)).softmax(-1))
+        return torch.stack(predictions).mean(0)
 
 
 @single_precision()
 def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int | None, examples: Tensor) -> Export:
-    """`examples` (N, ...) as they come to `predict_proba`. The file is written once its answers are those wanted."""
-    module, wanted = Plain(known, backbone, task).eval(), _wanted(known, task, examples)
+    """Write a program whose probabilities on the examples (N, ...) are those of `predict_proba`."""
+    module, expected = Plain(known, backbone, task).eval(), _probabilities(known, task, examples)
     writers = {".pt2": _torch_export, ".onnx": _onnx}
     if path.suffix not in writers:
         raise SettingError(f"{path.name} must end in .pt2 (torch.export) or .onnx.")
     with tempfile.TemporaryDirectory() as folder:
         draft = Path(folder) / path.name
-        said = _written(writers[path.suffix], module, examples, draft)
-        difference = float((said.double() - wanted).abs().max())
+        exported = _write(writers[path.suffix], module, examples, draft)
+        difference = float((exported.double() - expected).abs().max())
         if not difference <= (TOLERANCE if known.net.dtype == torch.float32 else COARSE):
             raise ResultsError(
                 f"The exported program's probabilities differ from the learner's by {difference:.2g}: {path} was not "
@@ -119,17 +122,17 @@ def export_learner(path: Path, known: Knowledge, backbone: nn.Module, task: int 
     return Export(path, difference)
 
 
-def _written(writer: Writer, module: nn.Module, examples: Tensor, draft: Path) -> Tensor:
-    """What the program says to the examples."""
+def _write(writer: Writer, module: nn.Module, examples: Tensor, draft: Path) -> Tensor:
+    """Write the program and return its probabilities on the examples."""
     silenced = logging.root.manager.disable
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what PyTorch's own parts keep inside, or will do differently one day
+            warnings.simplefilter("ignore")  # on internals of PyTorch, and deprecations inside of it
             logging.disable(logging.WARNING)  # the same, in its logs
             return writer(module, examples, draft)
     except KenyonError:
         raise
-    except Exception as error:  # PyTorch has no one kind for a module that it cannot follow
+    except Exception as error:  # PyTorch has no common class for modules that it cannot export
         reason = str(error).strip().split("\n")[0] or type(error).__name__
         raise SettingError(
             f"PyTorch cannot make a program of this backbone: {reason} A backbone whose steps depend on the values "
@@ -139,7 +142,7 @@ def _written(writer: Writer, module: nn.Module, examples: Tensor, draft: Path) -
         logging.disable(silenced)
 
 
-def _wanted(known: Knowledge, task: int | None, examples: Tensor) -> Tensor:
+def _probabilities(known: Knowledge, task: int | None, examples: Tensor) -> Tensor:
     return known.across_tasks(examples) if task is None else known.probabilities(examples, [task])[0]
 
 
@@ -147,13 +150,13 @@ def _torch_export(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(module, (_two(examples),), dynamic_shapes=({0: batch},))
     torch.export.save(program, path)
-    said: Tensor = torch.export.load(path).module()(examples)
-    return said.detach()
+    probabilities: Tensor = torch.export.load(path).module()(examples)
+    return probabilities.detach()
 
 
 def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
     with as_setting_errors(), optional_import("ONNX", "onnx", "onnx", "onnxruntime", "onnxscript"):
-        import onnx  # noqa: F401 - the exporter needs it, and onnxscript
+        import onnx  # noqa: F401 - used by the exporter, as onnxscript
         import onnxruntime
         import onnxscript  # noqa: F401
     batch: Any = torch.export.Dim("batch", min=1)
@@ -173,12 +176,12 @@ def _onnx(module: nn.Module, examples: Tensor, path: Path) -> Tensor:
 
 
 def _two(examples: Tensor) -> Tensor:
-    """A batch of one would be taken for a batch that is always one."""
+    """Return a batch of two: the exporter would specialize to a batch of one."""
     return torch.cat([examples[:1], examples[-1:]])
 
 
-def _with(backbone: nn.Module, net: Net, row: Tensor, learner: int, head: int) -> nn.Module:
-    """The backbone with a learner's weights, and its running statistics beside a head."""
+def _learner_module(backbone: nn.Module, net: Net, row: Tensor, learner: int, head: int) -> nn.Module:
+    """Return a copy of the backbone with the weights of a learner, and its running statistics for a head."""
     module = copy.deepcopy(backbone).cpu().eval()
     parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
     with torch.no_grad():

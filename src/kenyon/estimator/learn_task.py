@@ -1,192 +1,224 @@
-"""How to learn: the estimator's parameters as a method, a training regime and a network.
+"""Learning one task: from its samples and the knowledge before to the knowledge after.
 
-What a learner tells while it learns, if asked to: a bar on a terminal, and a line when a task is learned.
-
-One task learned: from its samples and what was known before to what is known after, and nothing in between.
+A network does not grow in place. A wider one is built, whose new numbers are those it would have had from the start
+(every initial weight is a function of the seed and of its purpose), and the learned state is copied over them, name
+by name. So a learner that meets its tasks one by one ends with the numbers of one that had them all from the start.
 """
 
 from __future__ import annotations
 
 import sys
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from inspect import signature
 from itertools import accumulate, chain
-from math import prod
-from numbers import Real
-from typing import Any, get_args
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from kenyon.backends.torch.module import take_apart
-from kenyon.data.tasks import Heads, Split, Stream, Task
-from kenyon.errors import shown
+from kenyon.data.tasks import Split, Stream, Task
 from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_errors
-from kenyon.estimator.inputs import Form, Labels
-from kenyon.estimator.knowledge import Knowledge, Met, go_on, past
-from kenyon.estimator.settings import (
-    build_method,
-    build_training,
-    default_backbone,
-    flag,
-    learners_of,
-    one_of,
-    single_precision,
-    whole,
-)
-from kenyon.methods import Method
+from kenyon.estimator.knowledge import Knowledge, PastTask
+from kenyon.estimator.settings import Setup
 from kenyon.metrics import Array
-from kenyon.models import Diversity, Net, Start
-from kenyon.models.initial import seeded
+from kenyon.models import Layout, Net
 from kenyon.random import Purpose, key, shuffled
-from kenyon.training import Trainer, Training
-from kenyon.training.device import choose_device
+from kenyon.training import Trainer
+from kenyon.training.checkpoint import Position
+from kenyon.training.replay import kept_samples
 from kenyon.training.trainer import Watcher
 from kenyon.utils.text import printable
-from kenyon.utils.threads import cpu_threads
+from kenyon.utils.threads import cpu_threads, single_precision
 
-PRECISIONS = {"auto": None, "float32": torch.float32, "bfloat16": torch.bfloat16}
-# From the first task on.
-FIXED = ("method", "learners", "heads", "standardise", "diversity", "gate", "start", "seed", "frozen")
-
-Backbone = nn.Module | Callable[[], nn.Module] | None
+if TYPE_CHECKING:
+    from kenyon.estimator.inputs import Labels
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    backbone: nn.Module
-    form: Form
-    method: Method
-    training: Training
-    fixed: dict[str, Any]  # the values of FIXED
-    options: Mapping[str, Any]  # of `Net`
+class TaskData:
+    """The samples of a task, with labels counted from 0 within it. Splits may share a pool."""
 
-    @property
-    def seed(self) -> int:
-        return int(self.fixed["seed"])
-
-    @property
-    def members(self) -> int:
-        """How many networks learn independently."""
-        return int(self.fixed["learners"]) if self.method.apart else 1
-
-    @single_precision()
-    def net(self, class_counts: Sequence[int]) -> Net:
-        method, K = self.method, self.fixed["learners"] // self.members
-
-        def build(learned: dict[str, tuple[int, ...]], dtype: torch.dtype | None) -> Net:
-            place = (self.backbone, self.form.shape, class_counts)
-            options = {**self.options, "learned": learned, "dtype": dtype}
-            return Net(*place, learners=K, active_column=method.active_column, **options)
-
-        with as_setting_errors():
-            bare = build({}, self.options["dtype"])
-            learned = method.learned(bare)
-            return build(learned, bare.dtype) if learned else bare
-
-    def trainer(self, stream: Stream) -> Trainer:
-        net = self.net(stream.class_counts)
-        with as_setting_errors():
-            return Trainer(net, [stream], self.method, self.training, members=self.members)
-
-    def check_against(self, fixed: Mapping[str, Any]) -> None:
-        """That nothing has changed that other tasks were learned with."""
-        for name, was in fixed.items():
-            if self.fixed[name] == was:
-                continue
-            if name == "frozen":
-                raise SettingError(
-                    "The backbone's frozen weights or constants have other values than when the tasks before were "
-                    "learned. Give the backbone with the same ones, or begin with a new learner."
-                )
-            raise SettingError(
-                f"{name} was {was!r} when the tasks before were learned; now it is {shown(self.fixed[name])}. "
-                "Set it back with set_params, or begin with a new learner."
-            )
+    name: str
+    labels: Labels  # the classes, sorted
+    train: Split
+    validation: Split | None
+    test: Split | None
 
 
 @single_precision()
-def built(backbone: Backbone, features: int) -> nn.Module:
-    """The backbone as a module, whatever it was given as; `features`: numbers of a sample."""
-    if isinstance(backbone, nn.Module):
-        return backbone
-    if backbone is None:
-        backbone = partial(default_backbone, features)
-    module = None
-    if callable(backbone) and _takes_nothing(backbone):
-        module = seeded(backbone, 0)  # PyTorch's own generator shall not notice
-    if not isinstance(module, nn.Module):
-        raise SettingError(
-            "backbone must be a torch.nn.Module, or a function without arguments that builds one, not "
-            f"{type(backbone if module is None else module).__name__}."
-        )
-    return module
-
-
-def _takes_nothing(function: Callable[..., Any]) -> bool:
-    """Whether a function can be called without arguments, as far as it tells."""
+def learn_task(data: TaskData, setup: Setup, before: Knowledge | None, watch: Watcher | None) -> Knowledge:
+    if before is not None:
+        setup.check_fixed(before.fixed)
+    trainer = setup.trainer(_stream(data, setup, before))
     try:
-        signature(function).bind()
-    except TypeError:
-        return False
-    except ValueError:
-        pass  # it does not tell
-    return True
+        return _train(trainer, data, setup, before, watch)
+    finally:
+        trainer.close()
 
 
-def frozen_parts(backbone: nn.Module) -> int:
-    """A checksum of what all learners share and nothing changes."""
-    found = 0
-    for name, value in sorted(take_apart(backbone).constants.items()):
-        data = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
-        found = zlib.crc32(data, zlib.crc32(name.encode(), found))
-    return found
+def _train(
+    trainer: Trainer, data: TaskData, setup: Setup, before: Knowledge | None, watch: Watcher | None
+) -> Knowledge:
+    if before is not None:
+        _check_shapes(before.net, trainer.net, before.net.backbone_names, trainer.net.backbone_names)
+        resume(trainer, before.tensors, before.net.layout, len(before.stream.tasks))
+    with cpu_threads(1 if trainer.net.small else None), as_setting_errors(), as_token_errors():
+        position = trainer.run(watch)
+    if not trainer.live:
+        diverged = position.diverged[0]
+        assert diverged is not None
+        raise SettingError(
+            f"Learning task '{data.name}', the loss was no longer finite in epoch {diverged[1] + 1}. "
+            f"{trainer.why_diverged(0)}What was learned before is as it was. Choose a smaller rate than "
+            f"{setup.training.rate:g}, or smaller strengths."
+        )
+    after = Knowledge(
+        trainer.net,
+        _kept_stream(trainer),
+        (*(before.labels if before else ()), data.labels),
+        setup.form,
+        trainer.tensors(),
+        _with_row(before.matrix if before else None, position.records[-1]["accuracy"][0]),
+        np.zeros((0, 0)),
+        setup.fixed,
+    )
+    row = [after.inferred_accuracy(task) for task in range(len(after.names))]
+    return replace(after, inferred=_with_row(before.inferred if before else None, row))
 
 
-def make_plan(parameters: Mapping[str, Any], form: Form, *, validated: bool) -> Plan:
-    """From the parameters of the estimator; `validated`: see `build_training`."""
-    values, given = dict(parameters), parameters["backbone"]
-    backbone = built(given, prod(form.shape))
-    words = {
-        "precision": PRECISIONS,
-        "heads": get_args(Heads),
-        "diversity": get_args(Diversity),
-        "start": get_args(Start),
-    }
-    for name, known in words.items():
-        values[name] = one_of(name, values[name], known)
-    for name in ("standardise", "gate"):
-        values[name] = flag(name, values[name])
-    values["seed"] = whole("seed", values["seed"], 0)
-    with as_setting_errors():
-        strengths = {name: values[name] for name in ("lambda_sp", "lambda_af", "gamma")}
-        method = build_method(values["method"], strengths, values["options"])
-        values["learners"] = learners_of(values["method"], method, values["learners"])
-        share = values["validation"] if validated else None
-        training = build_training(values["epochs"], values["batch"], values["rate"], share)
-        options = {
-            "diversity": values["diversity"],
-            "gate": values["gate"],
-            "shared_head": values["heads"] == "shared",
-            "start": values["start"],
-            "draw": None if isinstance(given, nn.Module) else given,
-            "device": choose_device(values["device"]),
-            "dtype": PRECISIONS[values["precision"]],
-            "input_dtype": form.input_dtype,
-            "in_place": form.kind == "bytes",
-        }
-        values["frozen"] = frozen_parts(backbone)
-    return Plan(backbone, form, method, training, {name: values[name] for name in FIXED}, options)
+def _with_row(matrix: Array | None, row: Sequence[float]) -> Array:
+    """Add a row to a matrix of accuracies, and a column that is NaN in earlier rows."""
+    T = len(row)
+    larger = np.full((T, T), np.nan)
+    if matrix is not None:
+        larger[: T - 1, : T - 1] = matrix
+    larger[T - 1] = row
+    return larger
+
+
+def split_validation(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor, Tensor]:
+    """Return the places of training and validation samples: a random share, at least one, but at least one sample of
+    every class trains. Nothing is held out if every class has one sample.
+    """
+    order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
+    spare = np.ones(len(labels), dtype=bool)
+    spare[np.unique(labels[order].numpy(), return_index=True)[1]] = False  # the first of every class
+    wanted = max(1, round(share * len(labels))) if share > 0 else 0
+    held_out = torch.from_numpy(spare & (np.cumsum(spare) <= wanted))
+    return order[~held_out], order[held_out]
+
+
+# ---------------------------------------------------------------------- streams
+
+
+def _stream(data: TaskData, setup: Setup, before: Knowledge | None) -> Stream:
+    """Return the learned tasks and the new one, over one pool. A single pool is not copied."""
+    none = torch.zeros(0, dtype=torch.long)
+    splits = [part or Split(data.train.pool, none, none) for part in (data.train, data.validation, data.test)]
+    pools: dict[int, Tensor] = {} if before is None or not len(before.pool) else {id(before.pool): before.pool}
+    pools |= {id(split.pool): cast(Tensor, split.pool) for split in splits}
+    starts = dict(zip(pools, accumulate(map(len, pools.values()), initial=0), strict=False))
+    pool = cast(Tensor, data.train.pool) if len(pools) == 1 else torch.cat(list(pools.values()))
+    moved = [Split(pool, split.index + starts[id(split.pool)], split.labels) for split in splits]
+    tasks = [] if before is None else [_over(task, pool) for task in before.stream.tasks]
+    new = PastTask(data.name, tuple(map(str, data.labels)), *moved)
+    return Stream("arriving", setup.seed, (*tasks, new), setup.form.mean, setup.form.std, heads=setup.fixed["heads"])
+
+
+def _kept_stream(trainer: Trainer) -> Stream:
+    """Return the learned tasks, over a pool of their kept samples alone."""
+    stream = trainer.streams[0]
+    tasks = [past_task(trainer, task) for task in range(len(stream.tasks))]
+    used = torch.cat([split.index for task in tasks for split in (task.train, task.test)])
+    places = torch.zeros(len(stream.pool), dtype=torch.long)
+    places[used] = torch.arange(len(used))
+    pool = cast(Tensor, stream.pool)[used]
+    return replace(stream, tasks=tuple(_over(task, pool, places) for task in tasks))
+
+
+def past_task(trainer: Trainer, task: int) -> PastTask:
+    """Return a finished task with its test samples, and the training samples that the method keeps."""
+    stream = trainer.streams[0]
+    finished, replay = stream.tasks[task], trainer.method.replay
+    none = torch.zeros(0, dtype=torch.long)
+    kept = none if replay is None else kept_samples(stream, task, replay.memory)
+    pool = finished.train.pool
+    memory = Split(pool, finished.train.index[kept], finished.train.labels[kept])
+    return PastTask(finished.name, finished.classes, memory, Split(pool, none, none), finished.test)
+
+
+def _over(task: Task, pool: Tensor, places: Tensor | None = None) -> PastTask:
+    """Return a task over another pool, in which the sample at i is at places[i] (at i, if None)."""
+
+    def moved(split: Split) -> Split:
+        return Split(pool, split.index if places is None else places[split.index], split.labels)
+
+    return PastTask(task.name, task.classes, moved(task.train), moved(task.validation), moved(task.test))
+
+
+# ---------------------------------------------------------------------- resuming after earlier tasks
+
+
+def resume(trainer: Trainer, learned: Mapping[str, Tensor], before: Layout, tasks: int) -> None:
+    """Copy the state of learned tasks, of a network with the layout `before`, into a new trainer, and set its
+    position to the next task.
+    """
+    net = trainer.net
+    for name, tensor in trainer.tensors().items():
+        if name in learned:  # another training regime may have further tensors
+            copy_state(learned[name], before, tensor, net.layout)
+            if tensor.shape[1:] == (net.layout.size,):
+                net.statistics.hand_on(net.layout, tensor, net.head_of(tasks - 1))
+    phase = tasks * len(trainer.method.stages)
+    trainer.position = Position(phase=phase, diverged=list(trainer.position.diverged))
+
+
+def copy_state(old: Tensor, before: Layout, new: Tensor, after: Layout) -> None:
+    """Copy a tensor of the state into its place in a larger one, whose other numbers stay.
+
+    A tensor holds whole rows (..., P), their protected parts (..., Pp), or no rows.
+    """
+    if old.shape[-1] in (before.size, before.protected):
+        whole = old.shape[-1] == before.size
+        for name, segment in before.segments.items():
+            if whole or segment.stop <= before.protected:
+                _copy_corner(before.view(old, name), after.view(new, name))
+    else:
+        _copy_corner(old, new)
+
+
+def _copy_corner(old: Tensor, new: Tensor) -> None:
+    """Copy into the beginning of every axis: tasks, and classes of the largest one, are added at the end."""
+    new[tuple(slice(size) for size in old.shape)] = old
+
+
+def check_rebuilds(setup: Setup, known: Knowledge) -> None:
+    """Raise SettingError unless the setup is that of a learner's knowledge, and builds its network again."""
+    setup.check_fixed(known.fixed)
+    now = setup.net([len(labels) for labels in known.labels])
+    _check_shapes(known.net, now, known.net.layout.segments, now.layout.segments)
+
+
+def _check_shapes(before: Net, now: Net, *names: Iterable[str]) -> None:
+    """Raise SettingError if parameters of these names have other shapes for each learner."""
+    for name in dict.fromkeys(chain(*names)):
+        old, new = (net.layout.segments.get(name) for net in (before, now))
+        if old is None or new is None or old.shape != new.shape:
+            shapes = [None if part is None else part.shape[1:] for part in (old, new)]
+            raise SettingError(
+                f"The backbone is another than that of the tasks before: {name} was {shapes[0]} and is {shapes[1]}. "
+                "Give the backbone that they were learned with, or begin with a new learner."
+            )
+
+
+# ---------------------------------------------------------------------- progress
 
 
 @contextmanager
-def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
-    """On standard error. Gives what the training loop calls after every epoch."""
+def progress_bar(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
+    """Show a progress bar on standard error, if that is a terminal. Yields the callback of the training loop."""
     if not verbose:
         yield None
         return
@@ -194,7 +226,7 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(file=sys.stderr)
-    if not console.is_terminal:  # bars that are disabled end in an empty line, in older versions of Rich
+    if not console.is_terminal:  # in older versions of Rich disabled bars end in an empty line
         yield None
         return
     columns = TextColumn("{task.description}", style="bold", markup=False), BarColumn(), TimeRemainingColumn()
@@ -211,7 +243,7 @@ def telling(name: str, *, verbose: bool) -> Iterator[Watcher | None]:
 
 
 def summary(known: Knowledge, seconds: float) -> str:
-    """The task learned last, and what the tests say of all so far."""
+    """Return a line on the task learned last, and the mean accuracies of all tasks."""
     task, labels = known.stream.tasks[-1], known.labels[-1]
     line = f"{printable(task.name)}: {len(labels)} classes, {seconds:.1f} s"
     tested = ~np.isnan(known.matrix[-1])
@@ -219,149 +251,3 @@ def summary(known: Knowledge, seconds: float) -> str:
         named, inferred = (float(np.mean(row[-1][tested])) for row in (known.matrix, known.inferred))
         line += f"; {int(tested.sum())} tasks tested: {named:.1f} % right with the task named, {inferred:.1f} without"
     return line
-
-
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """A task's samples where they lie, with labels counted from 0 within it. Parts may share a pool."""
-
-    name: str
-    labels: Labels  # the classes, sorted
-    train: Split
-    validation: Split | None
-    test: Split | None
-
-
-@single_precision()
-def learn(lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None) -> Knowledge:
-    if before is not None:
-        plan.check_against(before.fixed)
-    trainer = plan.trainer(_stream(lesson, plan, before))
-    try:
-        return _learned(trainer, lesson, plan, before, watch)
-    finally:
-        trainer.close()
-
-
-def _learned(
-    trainer: Trainer, lesson: Lesson, plan: Plan, before: Knowledge | None, watch: Watcher | None
-) -> Knowledge:
-    if before is not None:
-        _check(before.net, trainer.net, before.net.backbone_names, trainer.net.backbone_names)
-        go_on(trainer, before.tensors, before.net.layout, len(before.stream.tasks))
-    with cpu_threads(1 if trainer.net.small else None), as_setting_errors(), as_token_errors():
-        at = trainer.run(watch)
-    if not trainer.live:
-        where = at.diverged[0]
-        assert where is not None
-        raise SettingError(
-            f"Learning task '{lesson.name}', the loss was no longer finite in epoch {where[1] + 1}. "
-            f"{trainer.why_diverged(0)}What was learned before is as it was. Choose a smaller rate than "
-            f"{plan.training.rate:g}, or smaller strengths."
-        )
-    after = Knowledge(
-        trainer.net,
-        _kept(trainer),
-        (*(before.labels if before else ()), lesson.labels),
-        plan.form,
-        trainer.tensors(),
-        _grown(before.matrix if before else None, at.records[-1]["accuracy"][0]),
-        np.zeros((0, 0)),
-        plan.fixed,
-    )
-    return replace(after, inferred=_grown(before.inferred if before else None, _inferred(after)))
-
-
-def check_known(plan: Plan, known: Knowledge) -> None:
-    """That the plan is of the learner that knows this, and would make its network again."""
-    plan.check_against(known.fixed)
-    now = plan.net([len(labels) for labels in known.labels])
-    _check(known.net, now, known.net.layout.segments, now.layout.segments)
-
-
-def _check(before: Net, now: Net, *names: Iterable[str]) -> None:
-    """That the learners are what they were, in the parts of these names."""
-    for name in dict.fromkeys(chain(*names)):
-        was, is_ = (net.layout.segments.get(name) for net in (before, now))
-        if was is None or is_ is None or was.shape != is_.shape:
-            shapes = [None if part is None else part.shape[1:] for part in (was, is_)]
-            raise SettingError(
-                f"The backbone is another than that of the tasks before: {name} was {shapes[0]} and is {shapes[1]}. "
-                "Give the backbone that they were learned with, or begin with a new learner."
-            )
-
-
-def held_out(labels: Tensor, share: float, seed: int, task: int) -> tuple[Tensor, Tensor]:
-    """Places of samples to learn from and to validate with: a random share, at least one, but never a class's last.
-
-    Nothing is held out where every class has but one sample.
-    """
-    if not isinstance(share, (int, float, Real)) or not 0 <= share < 1:
-        raise SettingError(f"validation is a share of at least 0 and below 1, not {shown(share)}.")
-    order = shuffled(torch.tensor([key(seed, Purpose.ORDER, -1, task)]), torch.tensor([len(labels)]), len(labels))[0]
-    spare = np.ones(len(labels), dtype=bool)
-    spare[np.unique(labels[order].numpy(), return_index=True)[1]] = False  # the first of every class
-    wanted = max(1, round(share * len(labels))) if share > 0 else 0
-    apart = torch.from_numpy(spare & (np.cumsum(spare) <= wanted))
-    return order[~apart], order[apart]
-
-
-def _stream(lesson: Lesson, plan: Plan, before: Knowledge | None) -> Stream:
-    """The tasks before and the new one, over one pool: where there is but one, it is not copied."""
-    none = torch.zeros(0, dtype=torch.long)
-    parts = [part or Split(lesson.train.pool, none, none) for part in (lesson.train, lesson.validation, lesson.test)]
-    pools: dict[int, Tensor] = {} if before is None or not len(before.pool) else {id(before.pool): before.pool}
-    for part in parts:
-        assert isinstance(part.pool, Tensor)
-        pools[id(part.pool)] = part.pool
-    starts = dict(zip(pools, accumulate(map(len, pools.values()), initial=0), strict=False))
-    pool = lesson.train.pool if len(pools) == 1 else torch.cat(list(pools.values()))
-    splits = [Split(pool, part.index + starts[id(part.pool)], part.labels) for part in parts]
-    assert isinstance(pool, Tensor)
-    tasks = [] if before is None else [_over(task, pool) for task in before.stream.tasks]
-    new = Met(lesson.name, tuple(map(str, lesson.labels)), *splits)
-    return Stream("arriving", plan.seed, (*tasks, new), plan.form.mean, plan.form.std, heads=plan.fixed["heads"])
-
-
-def _over(task: Task, pool: Tensor, places: Tensor | None = None) -> Met:
-    """The same task over another pool, in which what lay at i lies at places[i] (as it was, if None)."""
-
-    def moved(split: Split) -> Split:
-        return Split(pool, split.index if places is None else places[split.index], split.labels)
-
-    return Met(task.name, task.classes, moved(task.train), moved(task.validation), moved(task.test))
-
-
-def _kept(trainer: Trainer) -> Stream:
-    """The tasks learned, over a pool of nothing but what is kept of them."""
-    stream = trainer.streams[0]
-    tasks = [past(trainer, task) for task in range(len(stream.tasks))]
-    used = torch.cat([split.index for task in tasks for split in (task.train, task.test)])
-    assert isinstance(stream.pool, Tensor)
-    places = torch.zeros(len(stream.pool), dtype=torch.long)
-    places[used] = torch.arange(len(used))
-    pool = stream.pool[used]
-    return replace(stream, tasks=tuple(_over(task, pool, places) for task in tasks))
-
-
-def _inferred(known: Knowledge) -> list[float]:
-    """The accuracy of every task in per cent where the task is not told; NaN without test samples."""
-    return [inferred_accuracy(known, task) for task in range(len(known.names))]
-
-
-def inferred_accuracy(known: Knowledge, task: int) -> float:
-    test = known.stream.tasks[task].test
-    if not len(test):
-        return float("nan")
-    said = known.likeliest(test.images, None)
-    return 100 * float(np.mean(said == known.labels[task][test.labels.numpy()]))
-
-
-def _grown(matrix: Array | None, row: Sequence[float]) -> Array:
-    """One row more, and one column of tasks that rows before have not met."""
-    T = len(row)
-    grown = np.full((T, T), np.nan)
-    if matrix is not None:
-        grown[: T - 1, : T - 1] = matrix
-    grown[T - 1] = row
-    return grown

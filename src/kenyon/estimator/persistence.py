@@ -1,8 +1,7 @@
-"""A learner in a file: safetensors with a JSON header and a checksum. Loading it executes nothing.
+"""Saved learners: safetensors with a JSON header and a checksum. Loading executes no code.
 
-The architecture of a backbone is code, and code is not saved: `ContinualLearner.load` is given the backbone again and
-checks that every weight finds its place. All else is there, so that a learner that was loaded goes on learning as the
-one that was saved would have.
+The architecture of a backbone is code and is not saved: `ContinualLearner.load` takes the backbone again and checks
+that every weight fits. Everything else is saved, so that a loaded learner continues with the same numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -23,77 +23,77 @@ from kenyon.data.tasks import Split, Stream
 from kenyon.errors import KenyonError, ResultsError, shown
 from kenyon.estimator.errors import SettingError, as_write_errors
 from kenyon.estimator.inputs import Form
-from kenyon.estimator.knowledge import Knowledge, Met
+from kenyon.estimator.knowledge import Knowledge, PastTask
 from kenyon.metrics import Array
 from kenyon.models import Net
 from kenyon.utils.formats import Formats, tensors_intact, write_tensors
 from kenyon.version import __version__
 
 FORMATS = Formats("learner", 1, instead="load another file")
-PARTS = ("train", "test")  # what is kept of a task
+PARTS = ("train", "test")  # the splits of a task that are saved
 GIVEN_AGAIN = ("backbone", "device")  # parameters of `load`
-NONSENSE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
+DAMAGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, AssertionError)
 
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A file that was read, before there is a network for it."""
+    """The content of a file, before its network is built."""
 
     path: Path
     parameters: dict[str, Any]  # of the estimator, without the backbone
-    attributes: dict[str, Any]  # that scikit-learn's conventions ask for
+    attributes: dict[str, Any]  # of scikit-learn's conventions
     form: Form
     class_counts: tuple[int, ...]
     _head: dict[str, Any]
     _tensors: dict[str, Tensor]
 
     def knowledge(self, net: Net) -> Knowledge:
-        """With the network that the weights belong to."""
+        """Return the knowledge of a network with the saved weights."""
         self._check(net)
         head, tensors = self._head, self._tensors
         state = {n.removeprefix("state."): t.to(net.device) for n, t in tensors.items() if n.startswith("state.")}
         labels = tuple(np.array(task["labels"], dtype=task["dtype"]) for task in head["tasks"])
-        if any(mine.dtype.kind not in "biufU" or np.unique(mine).shape != mine.shape for mine in labels):
+        if any(array.dtype.kind not in "biufU" or np.unique(array).shape != array.shape for array in labels):
             raise ValueError("its labels are none")
         pool, tasks = tensors["pool"], []
-        for number, (task, mine) in enumerate(zip(head["tasks"], labels, strict=True)):
+        for number, (task, classes) in enumerate(zip(head["tasks"], labels, strict=True)):
             train, test = (
                 Split(pool, tensors[f"{part}.{number}.index"], tensors[f"{part}.{number}.labels"]) for part in PARTS
             )
-            if any(bool((s.index >= len(pool)).any() or (s.labels >= len(mine)).any()) for s in (train, test)):
+            if any(bool((s.index >= len(pool)).any() or (s.labels >= len(classes)).any()) for s in (train, test)):
                 raise ValueError("its samples are elsewhere")
             none = Split(pool, train.index[:0], train.labels[:0])
-            tasks.append(Met(task["name"], tuple(map(str, mine)), train, none, test))
+            tasks.append(PastTask(task["name"], tuple(map(str, classes)), train, none, test))
         seed, heads = head["fixed"]["seed"], head["fixed"]["heads"]
         stream = Stream("arriving", seed, tuple(tasks), self.form.mean, self.form.std, heads=heads)
         matrix, inferred = (_matrix(head[name]) for name in ("matrix", "inferred"))
         if not matrix.shape == inferred.shape == (len(tasks), len(tasks)):
             raise ValueError("its accuracies are not those of its tasks")
         known = Knowledge(net, stream, labels, self.form, state, matrix, inferred, dict(head["fixed"]))
-        known.across_tasks(self.form.check(known.examples(1)))  # it can be asked
+        known.across_tasks(self.form.check(known.examples(1)))  # it predicts
         return known
 
     def _check(self, net: Net) -> None:
         saved = {name: tuple(shape) for name, shape in self._head["layout"]}
-        here = {name: segment.shape for name, segment in net.layout.segments.items()}
-        for name in sorted({*saved, *here}):
-            if saved.get(name) != here.get(name):
+        given = {name: segment.shape for name, segment in net.layout.segments.items()}
+        for name in sorted({*saved, *given}):
+            if saved.get(name) != given.get(name):
                 raise SettingError(
                     f"{self.path} was saved with another backbone: {name} is {_shape(saved.get(name))} there and "
-                    f"{_shape(here.get(name))} in this one. Give the backbone that the learner was made with."
+                    f"{_shape(given.get(name))} in this one. Give the backbone that the learner was made with."
                 )
         if self._tensors["state.theta"].shape[1:] != (net.layout.size,):
-            raise ValueError("its weights do not fit what it says of them")
+            raise ValueError("its weights do not fit its header")
 
 
 def save_learner(
     path: Path, known: Knowledge, parameters: dict[str, Any], attributes: dict[str, Any], *, tests: bool
 ) -> None:
-    """`tests`: whether the test samples are saved, with which the accuracies of later tasks are measured. Of the
-    `parameters` the backbone and the device are not saved: who loads the file gives them.
+    """Write a learner. `tests`: save the test samples, which later tasks need to measure accuracies. Backbone and
+    device are not saved: `load` takes them.
     """
     tensors = {f"state.{name}": tensor for name, tensor in known.tensors.items()}
-    kept = [[task.train, task.test if tests else _nothing(task.test)] for task in known.stream.tasks]
+    kept = [[task.train, task.test if tests else _empty(task.test)] for task in known.stream.tasks]
     used = torch.cat([split.index for splits in kept for split in splits])
     tensors["pool"], start = known.pool[used], 0
     for number, splits in enumerate(kept):
@@ -124,11 +124,11 @@ def read_learner(path: Path) -> Saved:
     if not path.is_file():
         raise ResultsError(f"There is no file {path}. Give one that `save` has written.")
     with safe_open(path, framework="pt") as file:
-        said = file.metadata() or {}
-        if "learner" not in said:
+        metadata = file.metadata() or {}
+        if "learner" not in metadata:
             raise ResultsError(f"{path} is not a saved learner. Give a file that `save` has written.")
-        head = FORMATS.read(json.loads(said["learner"]), path)
-        if not tensors_intact(path, said["checksum"]):
+        head = FORMATS.read(json.loads(metadata["learner"]), path)
+        if not tensors_intact(path, metadata["checksum"]):
             raise ResultsError(f"{path} is damaged: its checksum is wrong. Take another copy of it.")
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
     shape, mean, std = (tuple(head["form"][name]) for name in ("shape", "mean", "std"))
@@ -139,23 +139,23 @@ def read_learner(path: Path) -> Saved:
 
 @contextmanager
 def as_damage(path: Path) -> Iterator[None]:
-    """Whatever nonsense a file leads to is the file's fault."""
+    """Raise any error of a damaged file as ResultsError."""
     try:
         yield
     except KenyonError:
         raise
-    except (SafetensorError, OSError, MemoryError, RuntimeError, *NONSENSE) as error:
+    except (SafetensorError, OSError, MemoryError, RuntimeError, *DAMAGE) as error:
         raise ResultsError(
             f"{path} cannot be read: it is damaged, or no saved learner ({error}). Take another copy of it."
         ) from error
 
 
-def _nothing(split: Split) -> Split:
+def _empty(split: Split) -> Split:
     return Split(split.pool, split.index[:0], split.labels[:0])
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as JSON has them."""
+    """Return parameters as plain JSON values."""
     plain: dict[str, Any] = {}
     for name, value in values.items():
         try:
@@ -168,13 +168,15 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+@singledispatch
 def _as_python(value: Any) -> Any:
-    """What JSON does not know, as what it knows: NumPy's numbers, and other kinds of dictionaries."""
-    if isinstance(value, (np.generic, np.ndarray)):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
+    """Return a value that JSON does not know as one that it knows."""
     raise TypeError(f"it has {shown(value)}")
+
+
+_as_python.register(np.generic, np.generic.tolist)
+_as_python.register(np.ndarray, np.ndarray.tolist)
+_as_python.register(Mapping, dict)
 
 
 def _rows(matrix: Array) -> list[list[float | None]]:

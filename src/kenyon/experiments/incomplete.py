@@ -18,7 +18,7 @@ from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.results import Kept, value_text
 from kenyon.experiments.spec import Configured
 from kenyon.methods import find_method
-from kenyon.utils.user_code import name_or_file
+from kenyon.utils.user_code import command_name
 
 
 def command_of(
@@ -30,9 +30,9 @@ def command_of(
     """
     point = varied or {}
     part, changes = config.changes
-    benchmark, method = config.benchmark, name_or_file(config.method, find_method(config.method).build)
+    benchmark, method = config.benchmark, command_name(config.method, find_method(config.method).build)
     if benchmark in BENCHMARKS:  # not a suite of games
-        benchmark = name_or_file(benchmark, BENCHMARKS[benchmark].source.load)
+        benchmark = command_name(benchmark, BENCHMARKS[benchmark].source.load)
     words = ["kenyon", "run", benchmark, "--method", method, "--seeds", _seeds(seeds), *part]
     for name, value in changes.items():
         words += [] if name in point else ["--set", f"{name}={value_text(value)}"]

@@ -75,7 +75,7 @@ class Logged:
         self.progress.fleet_starts(cells, done, total)
         self.tested, self.summed = 0, None
         for cell in cells:
-            self.logs.append(open_log(self.name, _described(cell, self.out, anew=done == 0)))
+            self.logs.append(open_log(self.name, _described(cell, self.out, fresh=done == 0)))
 
     def epoch_done(self, trainer: Trainer) -> None:
         self.progress.epoch_done(trainer)
@@ -129,8 +129,8 @@ class Logged:
                 log.add(moment, {"accuracy/average": sum(accuracy) / learned, **values})
 
 
-def _described(cell: AnyCell, out: Path, *, anew: bool) -> LoggedRun:
+def _described(cell: AnyCell, out: Path, *, fresh: bool) -> LoggedRun:
     config = cell.config
     group = f"{config.benchmark} {cell.point.label}"
     path = PointFolder(out, cell.point).path.relative_to(out) / f"seed-{cell.seed}"
-    return LoggedRun(out, path, f"{group} seed {cell.seed}", group, {**config.as_dict(), "seed": cell.seed}, anew)
+    return LoggedRun(out, path, f"{group} seed {cell.seed}", group, {**config.as_dict(), "seed": cell.seed}, fresh)

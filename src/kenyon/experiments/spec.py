@@ -27,7 +27,7 @@ from kenyon.methods.penalties.strength import LARGEST
 from kenyon.models.ensemble import Diversity
 from kenyon.models.heads import FirstHeads
 from kenyon.training.regime import Training
-from kenyon.utils.user_code import own_code
+from kenyon.utils.user_code import code_digests
 
 
 class Configured(Protocol):
@@ -213,7 +213,7 @@ def configure(
             f"Of the training data {search.share:g} is to score on and {training.validation:g} for validation, and "
             "nothing is left to learn from. Choose a smaller share."
         )
-    own = own_code(benchmark=bench.source.load, method=spec.build)
+    own = code_digests(benchmark=bench.source.load, method=spec.build)
     return Config(benchmark, method, tasks or count, training, architecture, hyper, search, own)
 
 

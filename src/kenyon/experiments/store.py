@@ -18,7 +18,7 @@ from kenyon.experiments.grid import AnyPoint, PointOf
 from kenyon.experiments.results import Kept, value_text
 from kenyon.experiments.spec import Configured
 from kenyon.training.regime import Training
-from kenyon.utils.files import alone_in, make_folder, write_atomically
+from kenyon.utils.files import folder_lock, make_folder, write_atomically
 from kenyon.utils.formats import FileSum
 
 OWN = "own."  # begins the names of digests of a user's own code, among settings on one level
@@ -98,7 +98,7 @@ class PointFolder(Generic[K]):
             raise ResultsError(
                 f"Cannot make {self.path}: {error.strerror or error}. Make room or choose another folder with --out."
             ) from error
-        with alone_in(self.path):
+        with folder_lock(self.path):
             before = self.result()
             there: set[int] = set()
             if before is not None:
@@ -116,7 +116,7 @@ class PointFolder(Generic[K]):
 
     def change(self, how: Callable[[K], K]) -> K | None:
         """Replace the result by what `how` makes of it, whoever else adds runs to it. None: there is no result."""
-        with alone_in(self.path):
+        with folder_lock(self.path):
             before = self.result()
             if before is None:
                 return None

@@ -29,7 +29,7 @@ from kenyon.methods import Method, find_method
 from kenyon.models import Net
 from kenyon.training import Interrupted, Trainer
 from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
-from kenyon.utils.determinism import is_steady
+from kenyon.utils.determinism import is_deterministic
 from kenyon.utils.files import write_atomically
 from kenyon.utils.threads import cpu_threads
 from kenyon.version import __version__
@@ -88,7 +88,7 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
             "python": platform.python_version(),
             "platform": platform.platform(terse=True),
         },
-        deterministic=is_steady() or None,
+        deterministic=is_deterministic() or None,
         sharing=int(os.environ.get(SHARING) or 0) or None,
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     )

@@ -22,7 +22,7 @@ from kenyon.experiments.results import point_name
 from kenyon.experiments.store import PointFolder, method_folder, settled
 from kenyon.training.checkpoint import Position, StateError, before_path, check_state, read_head
 from kenyon.utils.files import set_aside
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Stability protection in Avalanche: a plug-in for its supervised strategies.
+"""Stability protection in Avalanche: a plug-in for supervised strategies.
 
 from kenyon.integrations.avalanche import ProtectionPlugin
 
@@ -23,13 +23,13 @@ with optional_import("ProtectionPlugin", "avalanche", "avalanche"):
     from avalanche.models.utils import avalanche_forward
     from avalanche.training.plugins import SupervisedPlugin
 
-MEASURED_AT_ONCE = 256  # samples read together; importance is measured in batches of its own size
+BATCH = 256  # samples that are read at once; importance is measured in batches of its own size
 
 
 class ProtectionPlugin(SupervisedPlugin):
-    """Adds the penalty to the loss, and consolidates after every experience.
+    """Add the penalty to the loss, and consolidate after every experience.
 
-    Arguments as of `Protection`. Exclude the classifier where it grows with the experiences.
+    Takes the arguments of `Protection`. Exclude a classifier that grows with the experiences.
     """
 
     def __init__(
@@ -61,10 +61,12 @@ class ProtectionPlugin(SupervisedPlugin):
     def after_training_exp(self, strategy: Any, *args: Any, **kwargs: Any) -> None:
         assert self.protection is not None
         dataset = strategy.experience.dataset
-        loader = DataLoader(dataset, batch_size=MEASURED_AT_ONCE, collate_fn=getattr(dataset, "collate_fn", None))
+        loader = DataLoader(dataset, batch_size=BATCH, collate_fn=getattr(dataset, "collate_fn", None))
         self.protection.consolidate(loader, _predict)
 
 
 def _predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """Batches are (inputs, labels, ..., task labels); models with a head a task are told the task."""
+    """Return logits and labels of a batch (inputs, labels, ..., task labels); models with a head per task get the
+    task.
+    """
     return avalanche_forward(model, batch[0], batch[-1]), batch[1]

@@ -1,4 +1,4 @@
-"""Stability protection in the Trainer of Hugging Face's transformers, and in trainers derived from it.
+"""Stability protection in the Trainer of Hugging Face's transformers, and in its subclasses.
 
 from kenyon.regularizers import Protection
 from kenyon.integrations.huggingface import ProtectedTrainer
@@ -28,35 +28,35 @@ from kenyon.utils.formats import tensors_intact, write_tensors
 with optional_import("ProtectedTrainer", "transformers", "transformers", "accelerate"):
     from transformers import Trainer
 
-FILE = "protection.safetensors"  # in the folder of a checkpoint
+FILE = "protection.safetensors"  # in the folder of a checkpoint or model
 
 
 def logits_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """Of a model that takes a batch's entries by name and gives logits, with the labels under that name."""
+    """Return logits and labels of a model that takes the entries of a batch by name, without `labels`."""
     if "labels" not in batch:
         raise ConfigError(
-            f"A batch has {', '.join(batch)} and no labels. Say with predict=... how logits and labels come from the "
-            "model and a batch."
+            f"A batch has {', '.join(batch)} and no labels. Give predict=..., a function of the "
+            "model and a batch that returns logits and labels."
         )
     outputs = model(**{name: value for name, value in batch.items() if name != "labels"})
-    logits = outputs.get("logits") if isinstance(outputs, dict) else getattr(outputs, "logits", None)
+    logits = dict(outputs).get("logits") if hasattr(outputs, "keys") else getattr(outputs, "logits", None)
     if not isinstance(logits, Tensor):
         raise ConfigError(
-            f"{type(model).__name__} gives a {type(outputs).__name__} without logits. Say with predict=... how "
-            "logits and labels come from the model and a batch."
+            f"{type(model).__name__} gives a {type(outputs).__name__} without logits. Give predict=..., a function "
+            "of the model and a batch that returns logits and labels."
         )
     return logits, batch["labels"]
 
 
 class ProtectionMixin:
-    """Adds the penalty to every step, once, and consolidates when `train` ends.
+    """Add the penalty once to every step, and consolidate when `train` ends.
 
-        class Mine(ProtectionMixin, Seq2SeqTrainer): ...
+        class ProtectedSeq2SeqTrainer(ProtectionMixin, Seq2SeqTrainer): ...
 
-    The Trainer divides a loss by the number of accumulated batches, or not, as the model and the version ask for, so
-    `loss + protection()` in `compute_loss` may count the penalty once a batch. Here its gradient is added when those
-    of all batches of a step are there, before they are clipped. Checkpoints and saved models have the protection
-    beside the weights, and training that resumes takes it from there.
+    The Trainer divides the loss by the number of accumulated batches or not, depending on model and version, so
+    `loss + protection()` in `compute_loss` may count the penalty once a batch. Here its gradient is added after the
+    last batch of a step, before gradients are clipped. Checkpoints and saved models include the protection, and
+    resumed training loads it.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class ProtectionMixin:
         consolidate: bool = True,
         **kwargs: Any,
     ) -> None:
-        """`protection`: one for the trainers of all tasks. `predict`: as of `Protection.consolidate`.
-        `consolidate=False`: to call `consolidate_on` oneself.
+        """`protection`: one for the trainers of all tasks. `predict`: see `Protection.consolidate`.
+        `consolidate=False`: the caller calls `consolidate_on`.
         """
         super().__init__(*args, **kwargs)
         self.protection, self.predict, self.consolidate = protection, predict, consolidate
-        self.consolidated = False  # the task that was trained last
+        self.consolidated = False  # the task trained last
         self._checked = False
         me: Any = self
         if protection.chosen.model is not bare(me.model):
@@ -89,11 +89,11 @@ class ProtectionMixin:
                 self.protection.check(self._prepare_inputs(inputs), self.predict)  # type: ignore[attr-defined]
         self._checked, self.consolidated = True, False
         loss: Tensor = me.training_step(model, inputs, *args, **kwargs)
-        if not accelerator.sync_gradients:  # of this step there are batches to come
+        if not accelerator.sync_gradients:  # the step has further batches
             return loss
         penalty = self.protection()
         if penalty.requires_grad:
-            accelerator.backward(penalty * accelerator.gradient_accumulation_steps)  # by which it divides
+            accelerator.backward(penalty * accelerator.gradient_accumulation_steps)  # backward divides by it
         return loss + penalty.detach().to(loss)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
@@ -102,15 +102,15 @@ class ProtectionMixin:
         output = me.train(*args, **kwargs)
         if self.consolidate and not self.consolidated:
             self.consolidate_on()
-            self._renew()
+            self._rewrite()
         return output
 
     def consolidate_on(self, loader: Iterable[Any] | None = None) -> None:
-        """Consolidate on a loader's batches, as the Trainer prepares them; None: those that it trains on."""
+        """Consolidate on the batches of a loader as the Trainer prepares them; None: the training data."""
         me: Any = self
         if self.protection.path is None and loader is None:
             loader = me.get_train_dataloader()
-            if not hasattr(me.train_dataset, "__len__") and me.args.max_steps > 0:  # it may have no end
+            if not hasattr(me.train_dataset, "__len__") and me.args.max_steps > 0:  # it may be endless
                 loader = islice(loader, me.args.max_steps * me.args.gradient_accumulation_steps)
         prepared = None if loader is None else (me._prepare_inputs(batch) for batch in loader)
         self.protection.consolidate(prepared, self.predict)
@@ -131,8 +131,8 @@ class ProtectionMixin:
             folder.mkdir(parents=True, exist_ok=True)
             save_protection(folder, self.protection, consolidated=self.consolidated)
 
-    def _renew(self) -> None:
-        """The last checkpoint was written before the task was consolidated."""
+    def _rewrite(self) -> None:
+        """Write the protection again to the last checkpoint, which was saved before the consolidation."""
         me: Any = self
         folder = Path(me.args.output_dir) / f"checkpoint-{me.state.global_step}"
         best = me.state.best_model_checkpoint if me.args.load_best_model_at_end else None
@@ -142,11 +142,11 @@ class ProtectionMixin:
 
 
 class ProtectedTrainer(ProtectionMixin, Trainer):
-    """The Trainer of transformers with the arguments of `ProtectionMixin` beside its own."""
+    """The Trainer of transformers with the additional arguments of `ProtectionMixin`."""
 
 
 def save_protection(folder: str | Path, protection: Protection, *, consolidated: bool = True) -> None:
-    """Beside a model that was saved in the folder."""
+    """Save a protection in the folder of a saved model."""
     head: dict[str, Any] = {"consolidated": consolidated}
     tensors: dict[str, Tensor] = {}
     _flatten(protection.state_dict(), "", head, tensors)
@@ -154,19 +154,19 @@ def save_protection(folder: str | Path, protection: Protection, *, consolidated:
 
 
 def load_protection(folder: str | Path, protection: Protection) -> bool:
-    """Take what `save_protection` or a Trainer's checkpoint has in the folder; whether its task is consolidated."""
+    """Load a protection from the folder of a model or a checkpoint; return True if its last task is consolidated."""
     path = Path(folder) / FILE
     if not path.is_file():
         raise ResultsError(
             f"{folder} has no {FILE}: it was saved without the protection of the tasks before. Resume from a "
-            "checkpoint of a ProtectedTrainer, or load the model's weights and train anew."
+            "checkpoint of a ProtectedTrainer, or load the model's weights and train again."
         )
     try:
         with safe_open(path, framework="pt") as file:
-            said = file.metadata() or {}
+            metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        whole = tensors_intact(path, said["checksum"])
-        head = json.loads(said["protection"])
+        whole = tensors_intact(path, metadata["checksum"])
+        head = json.loads(metadata["protection"])
     except (SafetensorError, OSError, LookupError, ValueError) as error:
         raise ResultsError(f"{path} cannot be read ({error}). Resume from another checkpoint.") from error
     if not whole:

@@ -1,4 +1,4 @@
-"""Stability protection in PyTorch Lightning: a callback, without a change to the module that is trained.
+"""Stability protection in PyTorch Lightning: a callback that needs no change to the module.
 
 from kenyon.integrations.lightning import ProtectionCallback
 
@@ -26,13 +26,13 @@ from kenyon.regularizers.measuring import Predict, inputs_and_labels
 from kenyon.regularizers.parameters import Excluded, bare, listed
 from kenyon.regularizers.protection import Protection, find_definition
 
-# Lightning has two packages with the same content: that which the program uses, or else that which is there.
+# Lightning has two packages with the same content: take the one that the program uses, else the installed one.
 OLDER = "pytorch_lightning"
 USES_OLDER = "lightning.pytorch" not in sys.modules and (
     OLDER in sys.modules or ("lightning" not in sys.modules and not find_spec("lightning") and bool(find_spec(OLDER)))
 )
 with optional_import("ProtectionCallback", "lightning", OLDER if USES_OLDER else "lightning"):
-    import fsspec  # which Lightning itself reads and writes checkpoints with
+    import fsspec  # Lightning reads and writes checkpoints with it
 
     if USES_OLDER:
         from pytorch_lightning.callbacks import Callback
@@ -41,11 +41,11 @@ with optional_import("ProtectionCallback", "lightning", OLDER if USES_OLDER else
 
 
 class ProtectionCallback(Callback):
-    """Adds the penalty to the loss before it goes backward, and consolidates when a fit has made its last step.
+    """Add the penalty to the loss before backward, and consolidate after the last step of a fit.
 
-    Arguments as of `Protection`; names to exclude are the module's, such as net.head. It is part of Lightning's
-    checkpoints, and those written after the last step have the task consolidated. A module that optimizes by hand
-    adds `callback.protection()` to its loss itself.
+    Takes the arguments of `Protection`; names to exclude are those of the module, such as net.head. The protection is
+    part of Lightning's checkpoints, and those after the last step have the task consolidated. A module with manual
+    optimization adds `callback.protection()` to its loss.
     """
 
     def __init__(
@@ -58,8 +58,8 @@ class ProtectionCallback(Callback):
         predict: Predict = inputs_and_labels,
         consolidate: bool = True,
     ) -> None:
-        """`consolidate=False`: to call `callback.consolidate_on(trainer)` oneself, for example after the best weights
-        were loaded.
+        """`consolidate=False`: the caller calls `callback.consolidate_on(trainer)`, for example after loading the
+        best weights.
         """
         super().__init__()
         self.definition = find_definition(importance, accumulate)
@@ -71,11 +71,11 @@ class ProtectionCallback(Callback):
         }
         self.predict, self.consolidate = predict, consolidate
         self.protection: Protection | None = None
-        self.consolidated = False  # the task that was trained last
-        self._earlier: dict[str, Any] | None = None  # state before a consolidation, while training may still go on
-        self._epoch: int | None = None  # Lightning's count of the epoch whose batches are being trained
+        self.consolidated = False  # the task trained last
+        self._earlier: dict[str, Any] | None = None  # state before a consolidation, while training may continue
+        self._epoch: int | None = None  # Lightning's number of the current epoch
         self._batches = 0  # in the longest epoch of this fit
-        self._saved_early: int | None = None  # the step of the last checkpoint that was written before the end
+        self._saved_early: int | None = None  # step of the last checkpoint before the end
         self._checked = False
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -90,12 +90,12 @@ class ProtectionCallback(Callback):
 
     @property
     def state_key(self) -> str:
-        """Several callbacks of one trainer need several: by what they measure, and what they leave out."""
-        excluded = [name if isinstance(name, str) else type(name).__name__ for name in self.excluded]
+        """A key by importance and exclusions: several callbacks of one trainer need different ones."""
+        excluded = [name if type(name) is str else type(name).__name__ for name in self.excluded]
         return self._generate_state_key(importance=self.definition.name, exclude=excluded)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Go behind callbacks that change weights when training ends, but before those that save them."""
+        """Move behind callbacks that change weights at the end of training, but before those that save them."""
         others = [callback for callback in trainer.callbacks if callback is not self]
         saving = [callback for callback in others if _saves(callback)]
         trainer.callbacks = [*(callback for callback in others if callback not in saving), self, *saving]
@@ -108,7 +108,7 @@ class ProtectionCallback(Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         assert self.protection is not None
-        if self._earlier is not None:  # training goes on after what looked like its end
+        if self._earlier is not None:  # training continues after an apparent end
             self._undo()
         self.consolidated = False
         self._epoch = trainer.fit_loop.epoch_progress.current.ready
@@ -121,7 +121,7 @@ class ProtectionCallback(Callback):
         self._batches = max(self._batches, batch_idx + 1)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        """The loss is scaled by now, and divided among the batches that make up one step."""
+        """Add the penalty to the loss, which is already scaled and divided among the batches of a step."""
         if not pl_module.automatic_optimization:
             return
         assert self.protection is not None
@@ -137,8 +137,8 @@ class ProtectionCallback(Callback):
         self._earlier = self._epoch = None
 
     def consolidate_on(self, trainer: Any, loader: Iterable[Any] | None = None) -> None:
-        """Consolidate on a loader's batches as training sees them: after the hooks of module and data module that
-        batches pass on their way to the device. None: the loader of the trainer's fit, within limit_train_batches.
+        """Consolidate on the batches of a loader as in training, after the transfer hooks of module and data module.
+        None: the loader of the fit, within limit_train_batches.
         """
         if self.protection is None:
             raise ConfigError("Nothing was trained with this ProtectionCallback. Fit a module first.")
@@ -146,14 +146,14 @@ class ProtectionCallback(Callback):
             self.protection.consolidate()
             return
         if loader is None:
-            # A loader without an end is measured on as many batches as it was trained on.
+            # An endless loader is measured on as many batches as were trained on.
             limit = trainer.num_training_batches
             loader = islice(trainer.train_dataloader, self._batches if limit == float("inf") else int(limit))
         with _as_in_training(trainer):
             self.protection.consolidate(_transferred(trainer, loader), self._predict(trainer))
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Lightning saves before it ends the training: at the end of the last epoch, of a validation, of a step."""
+        """Consolidate before the last checkpoint. Lightning saves it before the end of training."""
         if self.consolidate and self._is_over(trainer):
             self._finish(trainer)
             checkpoint["callbacks"][self.state_key] = self.state_dict()
@@ -161,13 +161,13 @@ class ProtectionCallback(Callback):
             self._saved_early = trainer.global_step
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """A state that was saved under another key, before there were several or with other arguments, is looked at
-        too: it says itself whether it fits. Lightning would leave it out with a warning.
+        """Also take a single state saved under another key (other arguments), which Lightning would skip with a
+        warning; loading checks that it fits.
         """
         states, taken = checkpoint["callbacks"], {callback.state_key for callback in trainer.callbacks}
-        mine = [key for key in states if str(key).startswith(type(self).__qualname__) and key not in taken]
-        if self.state_key not in states and len(mine) == 1:
-            states[self.state_key] = states.pop(mine[0])
+        unclaimed = [key for key in states if str(key).startswith(type(self).__qualname__) and key not in taken]
+        if self.state_key not in states and len(unclaimed) == 1:
+            states[self.state_key] = states.pop(unclaimed[0])
 
     def state_dict(self) -> dict[str, Any]:
         if self.protection is None:
@@ -181,11 +181,11 @@ class ProtectionCallback(Callback):
             self.consolidated = bool(state_dict.get("consolidated", False))
 
     def _is_over(self, trainer: Any) -> bool:
-        """Whether the fit has made its last step: what Lightning's loops will find when they look next."""
+        """Return True after the last step of the fit, by the conditions that the loops of Lightning check next."""
         epochs = trainer.fit_loop.epoch_progress.current
         batches = trainer.fit_loop.epoch_loop.batch_progress
         if self._epoch != epochs.ready or batches.current.processed < batches.current.ready:
-            return False  # no batch was trained since the fit or the epoch began, or one is being trained
+            return False  # before the first batch of the fit or the epoch, or within a batch
         if trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps:
             return True
         trained = epochs.ready if batches.is_last_batch else epochs.processed
@@ -195,7 +195,7 @@ class ProtectionCallback(Callback):
         return bool(trainer.should_stop and least)
 
     def _finish(self, trainer: Any) -> None:
-        """Consolidate, unless that was done for the weights as they are."""
+        """Consolidate, unless that was done with the current weights."""
         assert self.protection is not None
         if self.consolidated:
             if self._earlier is None or _at_anchor(self.protection):
@@ -205,18 +205,18 @@ class ProtectionCallback(Callback):
         try:
             self.consolidate_on(trainer)
         except BaseException:
-            self._epoch = None  # a checkpoint of the error shall not try again
+            self._epoch = None  # so that a checkpoint on the error does not try again
             raise
         self.consolidated, self._earlier = True, earlier
 
     def _undo(self) -> None:
-        """Take the state before the consolidation of this fit."""
+        """Restore the state before the consolidation of this fit."""
         assert self.protection is not None and self._earlier is not None
         self.protection.load_state_dict(self._earlier)
         self.consolidated, self._earlier = False, None
 
     def _predict(self, trainer: Any) -> Predict:
-        """In the precision that the module has. Where only operations are in half precision importance is not."""
+        """Return `predict` in the precision of the module; in single precision if that is mixed."""
         plugin = trainer.precision_plugin
 
         def predict(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
@@ -227,26 +227,28 @@ class ProtectionCallback(Callback):
 
 
 def _saves(callback: Any) -> bool:
-    """Whether it is one of the callbacks that Lightning puts last, since they write checkpoints."""
+    """Return True for callbacks that write checkpoints, which Lightning puts last."""
     return any(kind.__name__ == "Checkpoint" for kind in type(callback).__mro__)
 
 
 def _save_again(trainer: Any) -> None:
-    """Write the checkpoints of the last step anew: a callback may have asked for the end after they were written."""
+    """Write the checkpoints of the last step again: a callback may have ended the training after them."""
     for saver in filter(_saves, trainer.callbacks):
         if getattr(saver, "save_weights_only", True):
             continue
         paths = {saver.last_model_path, saver.best_model_path, *saver.best_k_models}
-        found = [path for path in sorted(paths) if path and _step_of(path) == trainer.global_step]
-        for path in trainer.strategy.broadcast(found):
+        current = [path for path in sorted(paths) if path and _step_of(path) == trainer.global_step]
+        for path in trainer.strategy.broadcast(current):
             trainer.save_checkpoint(path)
 
 
 def _step_of(path: str) -> int | None:
-    """The step that a checkpoint was written at; None where the file is gone."""
+    """Return the step of a checkpoint; None if the file is gone."""
     try:
         with fsspec.open(path, "rb") as file:
-            return int(torch.load(file, map_location="cpu", weights_only=False)["global_step"])  # this process's own
+            return int(
+                torch.load(file, map_location="cpu", weights_only=False)["global_step"]
+            )  # written by this process
     except FileNotFoundError:
         return None
 
@@ -260,7 +262,7 @@ def _at_anchor(protection: Protection) -> bool:
 
 @contextmanager
 def _as_in_training(trainer: Any) -> Iterator[None]:
-    """The stage that hooks ask for is that of training, also while a validation ends; gradients can be computed."""
+    """Set the stage that hooks see to training, also at the end of a validation, and enable gradients."""
     stage = trainer.state.stage
     trainer.training = True
     try:
@@ -271,7 +273,7 @@ def _as_in_training(trainer: Any) -> Iterator[None]:
 
 
 def _transferred(trainer: Any, loader: Iterable[Any]) -> Iterator[Any]:
-    """Batches on their way to the device, as in Lightning's training loop."""
+    """Transfer batches to the device as the training loop of Lightning does."""
     for batch in loader:
         batch = trainer.precision_plugin.convert_input(batch)
         batch = trainer.lightning_module._on_before_batch_transfer(batch, dataloader_idx=0)
@@ -279,7 +281,7 @@ def _transferred(trainer: Any, loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def _check_single(loader: Any) -> None:
-    """Before the training, so that it is not in vain."""
+    """Raise ConfigError before training for several loaders."""
     if isinstance(loader, (Mapping, list, tuple)):
         raise ConfigError(
             f"Importance is measured on the batches of one loader, and this fit has {len(loader)} of them. Make the "

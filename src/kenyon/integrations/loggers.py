@@ -1,15 +1,10 @@
-"""What a log is, and what it is told of its run.
+"""Logs of training runs in TensorBoard and Weights & Biases.
 
-TensorBoard: a folder a run below OUT/tensorboard, for `tensorboard --logdir OUT/tensorboard`.
+TensorBoard has a folder for each run below OUT/tensorboard, for `tensorboard --logdir OUT/tensorboard`. Weights &
+Biases has a run for each run, in the project kenyon (or that of WANDB_PROJECT).
 
-Weights & Biases: a run there for every run here, in the project kenyon (or that of WANDB_PROJECT).
-
-The logs by name.
-
-Where the numbers of a run go while it trains, besides Kenyon's own results: TensorBoard or Weights & Biases.
-
-A log belongs to one run. It is told numbers at moments, and a moment that it has already is left out: a run that goes
-on from a state continues its log, and what the state before knew is there once.
+A log belongs to one run. It skips moments that it already has, so a run that resumes from a checkpoint continues its
+log without duplicates.
 """
 
 from __future__ import annotations
@@ -27,7 +22,7 @@ from kenyon.utils.files import write_atomically
 
 
 class Moment(NamedTuple):
-    """After so many epochs of the run, all tasks together; `tested`: and after the tests that follow a task."""
+    """A moment of a run: the number of epochs of all tasks; `tested`: after the tests that follow a task."""
 
     epoch: int
     tested: bool
@@ -36,16 +31,16 @@ class Moment(NamedTuple):
 @dataclass(frozen=True)
 class LoggedRun:
     out: Path  # the folder of results
-    path: Path  # of the run, below a folder of the log's own
+    path: Path  # of the run, below the folder of the log
     name: str
-    group: str  # what it shares with the same configuration's other seeds
+    group: str  # common to all seeds of a configuration
     config: dict[str, Any]
-    anew: bool  # it starts at its beginning, whatever an older log says
+    fresh: bool  # the run starts at epoch 0, and an older log is discarded
 
 
 class Log(Protocol):
     def add(self, moment: Moment, values: dict[str, float]) -> None:
-        """Moments come in their order."""
+        """Log values. Moments are in order."""
 
     def close(self, *, finished: bool) -> None: ...
 
@@ -60,17 +55,17 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.out / "tensorboard" / run.path
-        # The steps of every number that are there. Anew, the writer asks readers to forget all from step 0 on.
-        self.there = {} if run.anew else _steps(str(folder))
-        self.writer: Any = SummaryWriter(str(folder), purge_step=0 if run.anew else None)
-        if not self.there:
+        # The logged steps of every value. For a fresh run the writer tells readers to discard all from step 0.
+        self.logged = {} if run.fresh else _steps(str(folder))
+        self.writer: Any = SummaryWriter(str(folder), purge_step=0 if run.fresh else None)
+        if not self.logged:
             self.writer.add_text("config", f"```json\n{json.dumps(run.config, indent=2)}\n```", 0)
 
     def add(self, moment: Moment, values: dict[str, float]) -> None:
         for name, value in values.items():
-            if moment.epoch not in self.there.get(name, ()):
+            if moment.epoch not in self.logged.get(name, ()):
                 self.writer.add_scalar(name, value, moment.epoch)
-        self.writer.flush()  # before the state of this moment is saved: a log never lags behind it
+        self.writer.flush()  # before the checkpoint of this moment is saved: the log is never behind it
 
     def close(self, *, finished: bool) -> None:
         self.writer.close()
@@ -93,11 +88,11 @@ class WeightsAndBiases:
     def __init__(self, run: LoggedRun) -> None:
         import wandb
 
-        # Its identity there, kept as long as it is unfinished.
+        # The run's ID there, kept until the run is finished.
         self.unfinished = run.out / "wandb" / run.path.with_name(f"{run.path.name}.json")
         self.run: Any = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "kenyon"),
-            id=_identity(self.unfinished, run.config),
+            id=_run_id(self.unfinished, run.config),
             name=run.name,
             group=run.group,
             config=run.config,
@@ -108,7 +103,7 @@ class WeightsAndBiases:
         self.run.define_metric("*", step_metric="epoch")
 
     def add(self, moment: Moment, values: dict[str, float]) -> None:
-        row = 2 * moment.epoch + moment.tested  # a row is written once, and rows only go up
+        row = 2 * moment.epoch + moment.tested  # rows are written once, in rising order
         if row >= self.run.step:
             self.run.log({"epoch": moment.epoch, **values}, step=row)
 
@@ -118,19 +113,19 @@ class WeightsAndBiases:
             self.unfinished.unlink(missing_ok=True)
 
 
-def _identity(path: Path, config: dict[str, Any]) -> str:
-    """That of the same run, begun before, or a new one."""
-    mine = json.loads(json.dumps(config))
+def _run_id(path: Path, config: dict[str, Any]) -> str:
+    """Return the ID of the same unfinished run, or a new one."""
+    config = json.loads(json.dumps(config))
     if path.is_file():
         before = json.loads(path.read_text())
-        if before["config"] == mine:
+        if before["config"] == config:
             return str(before["id"])
     new = secrets.token_hex(8)
-    write_atomically(path, json.dumps({"id": new, "config": mine}).encode())
+    write_atomically(path, json.dumps({"id": new, "config": config}).encode())
     return new
 
 
-# (whether its program is there, how it is opened)
+# name -> (check of its package, constructor)
 LOGS: dict[str, tuple[Callable[[], None], Callable[[LoggedRun], Log]]] = {
     "tensorboard": (check_tensorboard, TensorBoard),
     "wandb": (check_wandb, WeightsAndBiases),
@@ -138,8 +133,8 @@ LOGS: dict[str, tuple[Callable[[], None], Callable[[LoggedRun], Log]]] = {
 
 
 def check_log(name: str) -> None:
-    """Before anything is trained: that the log is known and its program installed."""
-    if not isinstance(name, str) or name not in LOGS:
+    """Raise ConfigError, before training, unless the log is known and its package installed."""
+    if name not in list(LOGS):
         raise unknown("log", name, LOGS)
     LOGS[name][0]()
 

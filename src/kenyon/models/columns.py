@@ -35,7 +35,7 @@ from kenyon.backends.triton.heads import own_logits
 from kenyon.errors import ConfigError
 from kenyon.models.initial import fresh, seeded
 from kenyon.random import Noise, Purpose, key
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 
 FIRST_SCALE = 0.1  # what the numbers a are drawn below
 HEAD = ("active.head.weight", "active.head.bias")
@@ -259,8 +259,8 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return F.linear(x, weight, bias)
     turned = weight.transpose(1, 2)
     if bias is None:
-        return of_each_run(torch.bmm, 1, x, turned)
-    return of_each_run(torch.baddbmm, 1, bias.unsqueeze(1), x, turned)
+        return per_run(torch.bmm, 1, x, turned)
+    return per_run(torch.baddbmm, 1, bias.unsqueeze(1), x, turned)
 
 
 def _with_bias(layer: nn.Module) -> nn.Module:

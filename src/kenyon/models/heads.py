@@ -23,7 +23,7 @@ from kenyon.backends.triton.heads import own_logits
 from kenyon.errors import ConfigError
 from kenyon.models.initial import seeded
 from kenyon.random import Purpose, key, normal
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 
 FirstHeads = Literal["drawn", "zero"]
 GATE_SLOPE = 100.0
@@ -176,7 +176,7 @@ class Heads:
         if self.learners == 1:
             logits = own.squeeze(1)
         else:
-            logits = of_each_run(lambda z, b: z.sum(1) - (self.learners - 1) * b.unsqueeze(1), 1, own, bias)
+            logits = per_run(lambda z, b: z.sum(1) - (self.learners - 1) * b.unsqueeze(1), 1, own, bias)
         return Outputs(self.without_absent(logits, heads), self.without_absent(own, heads))
 
 
@@ -196,4 +196,4 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return out.view(*x.shape[:-1], -1)
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
-    return of_each_run(lambda z, w, b: z @ w.transpose(-2, -1) + b.unsqueeze(-2), 1, x, weight, bias)
+    return per_run(lambda z, w, b: z @ w.transpose(-2, -1) + b.unsqueeze(-2), 1, x, weight, bias)

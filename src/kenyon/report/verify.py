@@ -18,14 +18,14 @@ from typing import Any, Literal
 
 from kenyon.errors import KenyonError, ResultsError
 from kenyon.utils.files import (
-    MACHINE,
-    alive,
-    alone_in,
+    MACHINE_ID,
     as_path,
     cores,
+    exists,
+    folder_lock,
+    is_alive,
     is_file,
     is_folder,
-    is_there,
     write_atomically,
 )
 from kenyon.utils.formats import (
@@ -69,7 +69,7 @@ def verify(path: Path | str) -> list[Verified]:
         closed: list[OSError] = []
         checks = [check for folder, names in _folders(path, closed) for check in _checks(folder, names)]
         checks += [partial(_found, Verified(Path(e.filename), "unreadable", _words(e))) for e in closed]
-    elif is_there(path):
+    elif exists(path):
         names = {path.name, *(name for name in RESULTS if WEIGHTS.fullmatch(path.name))}
         if path.name in RESULTS:
             names |= {one.name for one in path.parent.iterdir() if WEIGHTS.fullmatch(one.name)}
@@ -94,7 +94,7 @@ def accept(path: Path | str) -> Verified:
         raise ResultsError(f"{path} is {what}. Name the one file whose change is meant.")
     from kenyon.experiments.results import checksummed_text
 
-    with alone_in(path.parent):  # another process may be adding runs
+    with folder_lock(path.parent):  # another process may be adding runs
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(body, dict):
@@ -287,8 +287,8 @@ def _left_over(path: Path) -> Verified | None:
         return Verified(path, "left over", "set aside, for it could not be used")
     found = TEMPORARY.fullmatch(path.name)
     assert found is not None
-    here = found[1] in (None, MACHINE)
-    if here and alive(int(found[2])):
+    here = found[1] in (None, MACHINE_ID)
+    if here and is_alive(int(found[2])):
         return Verified(path, "left over", f"process {found[2]} may be writing it")
     return Verified(path, "left over", "of a process that was ended" if here else "of a process of another machine")
 

@@ -27,7 +27,7 @@ from kenyon.rl.importance import check_importance
 from kenyon.rl.ppo import Ppo
 from kenyon.rl.results import GameResult
 from kenyon.rl.suites import find_arena
-from kenyon.utils.user_code import own_code
+from kenyon.utils.user_code import code_digests
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def configure_games(
     architecture = build_architecture(learners, partial(arena.width_for, learners), shape)
     if given:
         raise unknown(f"setting of {method}", next(iter(given)), settings(method, made))
-    return GamesConfig(arena_name, method, chosen, training, architecture, hyper, own_code(method=spec.build))
+    return GamesConfig(arena_name, method, chosen, training, architecture, hyper, code_digests(method=spec.build))
 
 
 def _unplayable(method: str) -> ConfigError:

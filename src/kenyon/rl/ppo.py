@@ -228,7 +228,7 @@ class Rollout:
         self.given = np.zeros(size, dtype=np.float32), np.zeros(size, dtype=np.bool_)
         self.chance = torch.zeros(size, device=device)  # from [0, 1): what decides which action is taken
         # Minibatches: `order` says which samples each has; `step` which is next.
-        self.size, self.beside = steps * copies // minibatches, 0
+        self.size, self.memory_size = steps * copies // minibatches, 0
         self.order = torch.zeros(runs, minibatches, self.size, dtype=torch.long, device=device)
         self.step = torch.zeros(1, dtype=torch.long, device=device)
         self.sizes = torch.full((runs,), steps * copies, device=device)

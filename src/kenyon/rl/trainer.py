@@ -268,7 +268,7 @@ class Agents:
 
     def _loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         loss, penalties = self._ppo(run, row, out, batch), self.method.prediction_penalties
-        return loss + self.penalties.said(penalties, run, row, out, batch.weight) if penalties else loss
+        return loss + self.penalties.on_predictions(penalties, run, row, out, batch.weight) if penalties else loss
 
     def _ppo(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         ppo = self.ppo

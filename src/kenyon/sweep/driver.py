@@ -26,7 +26,7 @@ from kenyon.sweep.merge import name_of, pull_results, results_lease, settle
 from kenyon.sweep.plan import Sweep
 from kenyon.sweep.storage import MARKS, Folder, Space
 from kenyon.training import Interrupted
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 
 ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is made anew
 
@@ -124,7 +124,7 @@ def carry_out(
     elsewhere: dict[str, Fleet] = {}  # claimed by others
     over: dict[str, bytes] = {}  # leases of others that are over
     with ExitStack() as closing:
-        mine = leases.claim(f"{DRIVER}{MACHINE}-{os.getpid()}")
+        mine = leases.claim(f"{DRIVER}{MACHINE_ID}-{os.getpid()}")
         if mine is not None:
             closing.enter_context(mine.beating())
         closing.callback(leases.tidy)

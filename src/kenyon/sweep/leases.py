@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from kenyon.errors import ResultsError
 from kenyon.sweep.storage import LEASES, MARKS, Space
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.files import MACHINE, NAME, alive
+from kenyon.utils.files import HOST_NAME, MACHINE_ID, is_alive
 
 BEAT = 10.0  # seconds between renewals
 DRIVER = "sweep-"  # what those are called that a sweep holds as long as it runs
@@ -43,7 +43,7 @@ class Holder:
     @classmethod
     def here(cls) -> Holder:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        return cls(MACHINE, NAME, os.getpid(), now)
+        return cls(MACHINE_ID, HOST_NAME, os.getpid(), now)
 
     @classmethod
     def read(cls, data: bytes | None) -> Holder | None:
@@ -58,7 +58,7 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        return self.machine == MACHINE and not alive(self.process)
+        return self.machine == MACHINE_ID and not is_alive(self.process)
 
 
 class Leases:

@@ -31,7 +31,7 @@ from kenyon.sweep.jobs import DONE, GAMES, IMAGES, AnyPlan, Fleet, Key, Kind, Op
 from kenyon.sweep.leases import EXPIRY, Leases
 from kenyon.sweep.merge import settle
 from kenyon.sweep.storage import BEGUN, FLEETS, MARKS, PLAN, Space, check_space
-from kenyon.utils.files import MACHINE
+from kenyon.utils.files import MACHINE_ID
 from kenyon.utils.formats import Formats, crc_of_json
 
 FORMATS = Formats("plan of a sweep", 1)
@@ -105,7 +105,7 @@ def wait_until_unused(space: Space, there: Record, tell: Callable[[str], None]) 
         for what, holder in held.items():
             if holder is None:
                 continue
-            if holder.machine == MACHINE or holder.beat != beats.setdefault(what, holder.beat):
+            if holder.machine == MACHINE_ID or holder.beat != beats.setdefault(what, holder.beat):
                 raise ResultsError(
                     f"{space.address} is used by a sweep with another plan ({there.about}): {holder.name}, process "
                     f"{holder.process}, since {holder.since}. Wait until it has ended, or choose another store with "

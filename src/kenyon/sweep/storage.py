@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 from kenyon.errors import ConfigError, ResultsError, optional_import
 from kenyon.experiments.store import check_writable
-from kenyon.utils.files import remove_unfinished, temporary_path, write_atomically
+from kenyon.utils.files import remove_stale, temporary_path, write_atomically
 
 
 class Address:
@@ -207,7 +207,7 @@ class Folder:
         temporary = temporary_path(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            remove_unfinished(path.parent)
+            remove_stale(path.parent)
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()

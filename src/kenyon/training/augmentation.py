@@ -1,18 +1,12 @@
-"""Random windows of images of one size, read and written once by a kernel in Triton.
+"""Augmentation: random windows of images, cut on the device for all samples at once.
 
-Where a window begins is a few operations on a few numbers for every image. As operations of a library, each takes
-longer to begin than to do: for 64 small images, some thirty of them take a tenth of a step of a network with 57
-million weights.
+The windows of a run are a function of its own noise: they do not depend on other runs. All shapes are known in
+advance and nothing is read back, so that a CUDA graph can hold the work.
 
-Pixels between pixels: every one a mean of four neighbours, read and written once by a kernel in Triton.
-
-The plain version, which serves where Triton is absent, makes a place of eight bytes for each of the four and numbers
-of four bytes between them: of 320 photographs, 224 pixels wide and with eight channels, that is some 10 GB.
-
-Random windows of images, cut on the device for all samples at once.
-
-The numbers of a run are a function of its own noise: they do not depend on the runs beside it. All shapes are known
-beforehand and nothing is read back, so that a CUDA graph can hold it.
+On a GPU two Triton kernels read and write every pixel once: windows of images of one size (some thirty small PyTorch
+operations take a tenth of a step of a network with 57 million weights), and bilinear interpolation (whose plain
+version needs some 10 GB for 320 photographs of 224 pixels and eight channels). Without Triton the plain versions
+serve.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ def available(pool: Tensor) -> bool:
 
 
 def cropped(view: Crop, pool: Tensor, index: Tensor, noise: Noise) -> Tensor:
-    """What `augment.crop` makes: windows of images (N, H, W, C) at index (..., B), uint8 (..., B, H, W, C)."""
+    """Cut windows of images (N, H, W, C) at index (..., B), uint8 (..., B, H, W, C), as `crop` does."""
     (H, W, C), runs = pool.shape[1:], noise.first.numel()
     out = pool.new_empty((*index.shape, H, W, C))
     several = triton.next_power_of_2(C)
@@ -57,7 +51,7 @@ def cropped(view: Crop, pool: Tensor, index: Tensor, noise: Noise) -> Tensor:
 
 @jit
 def _chance(place: tensor, first: tensor, second: tensor) -> tensor:
-    """A number in [0, 1), as `augment.uniforms` has it."""
+    """Return a number in [0, 1), as `uniforms` draws it."""
     word = mix_words(mix_words(place + first) ^ second)
     return ((word >> 8) & 0xFFFFFF).to(tl.float32) * (1.0 / 16777216)
 
@@ -68,7 +62,7 @@ def _cut(
     SHARE: constexpr, PADDING: constexpr, FLIP: constexpr,
     H: constexpr, W: constexpr, C: constexpr, EACH: constexpr, WIDE: constexpr,
 ) -> None:  # fmt: skip
-    """A part of one image; every run has SHARE of them."""
+    """Cut a part of one image; every run has SHARE of them."""
     image = tl.program_id(0)
     first, second = tl.load(firsts + image // SHARE), tl.load(seconds + image // SHARE)
     place = image % SHARE * 3
@@ -99,7 +93,9 @@ def bilinear_available(pixels: Tensor) -> bool:
 
 
 def bilinear(pixels: Tensor, rows: Between, columns: Between) -> Tensor:
-    """uint8 (..., H, W, C), rounded, from pixels (P, C): where a row begins plus the column is a pixel's place."""
+    """Interpolate pixels (P, C) to uint8 (..., H, W, C), rounded: a pixel's position is the start of its row plus its
+    column.
+    """
     return (
         _in_one_pass(pixels, rows, columns) if bilinear_available(pixels) else bilinear_plain(pixels, rows, columns)
     )
@@ -132,7 +128,7 @@ def _in_one_pass(pixels: Tensor, rows: Between, columns: Between) -> Tensor:
 
 @jit
 def _between(a: tensor, b: tensor, weight: tensor) -> tensor:
-    """As torch.lerp."""
+    """Interpolate as torch.lerp does."""
     return tl.where(weight < 0.5, a + weight * (b - a), b - (b - a) * (1 - weight))
 
 
@@ -164,10 +160,10 @@ TRIES = 10  # windows drawn before a ResizedCrop gives up and takes the middle
 
 
 def augmented(view: Augmentation | Testing, pool: Pool, index: Tensor, noise: Noise | None = None) -> Tensor:
-    """What the view shows of the pool's images at index (..., B): uint8 (..., B, H, W, C).
+    """Return the pool's images at index (..., B) as the view shows them: uint8 (..., B, H, W, C).
 
-    The pool has its channel last, (N, H, W, C), or is ragged. `noise` is that of the step of the runs at hand: its R
-    runs have equal shares of the samples in order, so that (B,) goes with one run and (R, B) with R.
+    The pool has its channel last, (N, H, W, C), or is ragged. `noise` belongs to the step: its R runs have equal
+    shares of the samples in order, so that (B,) goes with one run and (R, B) with R.
     """
     match view:
         case Crop() | ResizedCrop():
@@ -199,7 +195,7 @@ def crop_plain(view: Crop, pool: Tensor, index: Tensor, noise: Noise) -> Tensor:
 
 
 def centre_crop(view: CentreCrop, pool: Pool, index: Tensor) -> Tensor:
-    """Where the image is smaller than the window, the rest is black."""
+    """Cut the center; where the image is smaller than the window, the rest is black."""
     heights, widths = _sizes(pool, index)
     top, left = (((side - view.size) / 2).round().long() for side in (heights, widths))
     return _window(pool, index, top, left, view.size, view.size, torch.zeros_like(top, dtype=torch.bool))
@@ -223,10 +219,9 @@ def resized_crop(view: ResizedCrop, pool: Pool, index: Tensor, noise: Noise) -> 
 
 
 def boxes(view: ResizedCrop, heights: Tensor, widths: Tensor, chance: Tensor) -> tuple[Tensor, ...]:
-    """Windows (top, left, height, width) in images of the given sizes (...), from uniform numbers (..., 2 TRIES + 2).
-
-    Of TRIES windows of random area and aspect the first that fits; when none does, the largest in the middle whose
-    aspect is allowed.
+    """Return windows (top, left, height, width) in images of the given sizes (...), from uniform numbers (..., 2
+    TRIES + 2): of TRIES windows of random area and aspect the first that fits; if none does, the largest centered
+    window with an allowed aspect.
     """
     area = (heights * widths).to(torch.float32)[..., None]
     low, high = (math.log(aspect) for aspect in view.ratio)
@@ -247,21 +242,21 @@ def boxes(view: ResizedCrop, heights: Tensor, widths: Tensor, chance: Tensor) ->
 
 
 def _largest(view: ResizedCrop, heights: Tensor, widths: Tensor) -> tuple[Tensor, Tensor]:
-    """The image itself, or as much of it as has an aspect that is not too narrow and not too wide."""
+    """Return the size of the largest centered window with an allowed aspect."""
     tall = (widths / view.ratio[0]).round().long()  # the height at the narrowest aspect
     wide = (heights * view.ratio[1]).round().long()
     return torch.minimum(heights, tall).clamp(min=1), torch.minimum(widths, wide).clamp(min=1)
 
 
 def uniforms(noise: Noise, index: Tensor, each: int) -> Tensor:
-    """`each` numbers in [0, 1) for every sample of index (..., B): (..., B, each), from 24 random bits each."""
+    """Draw `each` numbers in [0, 1) for every sample of index (..., B): (..., B, each), from 24 random bits each."""
     runs = noise.first.numel()
     words = noise.words(index.numel() // runs * each).view(*index.shape, each)
     return ((words >> 8) & 0xFFFFFF).to(torch.float32).mul_(2.0**-24)
 
 
 def _whole(chance: Tensor, count: Tensor | int) -> Tensor:
-    """A whole number from 0 to count - 1."""
+    """Return a whole number from 0 to count - 1."""
     return (chance * count).long()  # 24 bits times a small number stays below `count` in float32
 
 
@@ -270,8 +265,9 @@ def _flips(wanted: bool, chance: Tensor) -> Tensor:
 
 
 def _steps(length: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Where `size` pixels fall on `length` (...) others: the first of two neighbours and the weight of the second,
-    (..., size). Pixels are squares with a value in the middle; nothing outside the window counts."""
+    """Return where `size` pixels fall on `length` (...) others: the first of two neighbors and the weight of the
+    second, (..., size). Pixels are squares with a value in the middle; nothing outside the window counts.
+    """
     middle = torch.arange(size, device=length.device, dtype=torch.float32) + 0.5
     place = (middle * (length.to(torch.float32) / size)[..., None] - 0.5).clamp_(min=0)
     before = torch.minimum(place.long(), (length - 1)[..., None])
@@ -285,7 +281,7 @@ def _sizes(pool: Pool, index: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _places(pool: Pool, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All pixels (P, C), and of each image at index the first pixel's place and the pixels in a row."""
+    """Return all pixels (P, C), and of each image at index the position of its first pixel and its row length."""
     if isinstance(pool, Ragged):
         return pool.pixels, pool.start[index], pool.width[index]
     height, width = pool.shape[1:3]
@@ -293,7 +289,7 @@ def _places(pool: Pool, index: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _window(pool: Pool, index: Tensor, top: Tensor, left: Tensor, height: int, width: int, flip: Tensor) -> Tensor:
-    """height x width pixels from (top, left) on, mirrored where `flip` says so; black outside the image."""
+    """Return height x width pixels from (top, left), mirrored where `flip` is True; black outside the image."""
     heights, widths = _sizes(pool, index)
     pixels, start, stride = _places(pool, index)
     row = top[..., None] + torch.arange(height, device=index.device)

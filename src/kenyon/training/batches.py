@@ -1,13 +1,9 @@
-"""How the samples of R streams lie on a device, and how batches of them are gathered there.
+"""R streams on one device, gathered there in batches.
 
-    Images  uint8 with the channel last, shown as the streams' views say, scaled and normalised batch by batch
-    Values  numbers or tokens of any shape, normalised once and gathered as they are
+    Images  uint8 with the channel last, shown by the streams' views, scaled and normalized batch by batch
+    Values  numbers or tokens of any shape, normalized once
 
-`choose_inputs` decides, once for a fleet. Every pool goes to the device once, however many streams share it.
-
-R streams on one device, handed out in batches.
-
-Samples go to the device once and are gathered there (see `inputs`). Batches are padded to one size and carry a 0/1
+Every pool goes to the device once, however many streams share it. Batches are padded to one size and carry a 0/1
 mask, so that runs whose tasks differ in size train together.
 """
 
@@ -34,10 +30,12 @@ P = TypeVar("P")
 
 
 class Images:
+    """Images of all streams on the device."""
+
     def __init__(
         self, streams: Sequence[Stream], device: torch.device, channels: int | None, frame: Frame | None, refer: bool
     ) -> None:
-        """`refer`: whether images of all runs at once are given as places in their pools."""
+        """`refer`: images of all runs at once are given as positions in their pools."""
         first = streams[0]
         self.augmentation, self.testing = first.augmentation, first.testing
         pad = (channels or first.input_shape[0]) - first.input_shape[0]
@@ -53,9 +51,9 @@ class Images:
         self.gains, self.shifts = tuple((1 / (255 * std)).tolist()), tuple((-mean / std).tolist())
 
     def __call__(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor | Pictures:
-        """One run's images at index (B,), normalised, (B, C, H, W) in channels_last memory; those of all runs at
-        index (R, B) likewise, or by reference. With the `noise` of these runs they are shown as in training, without
-        it as in tests.
+        """Return the images of one run at index (B,), normalized, (B, C, H, W) in channels_last memory, or those of
+        all runs at index (R, B), perhaps by reference. With `noise` they are shown as in training, without as in
+        tests.
         """
         if isinstance(run, slice) and self.by_reference and self._view(noise) is None:
             laid_out = partial(self._laid_out, run, index)
@@ -63,7 +61,7 @@ class Images:
         return self._laid_out(run, index, noise)
 
     def repeated(self, index: Tensor, count: int) -> Pictures:
-        """Images by reference at index (R * count, B), as if every run were so many, one after another."""
+        """Return images by reference at index (R * count, B): every run is repeated `count` times."""
         return Pictures(self.addresses.repeat_interleave(count), index, self.gains, self.shifts)
 
     def _view(self, noise: Noise | None) -> Augmentation | Testing:
@@ -76,19 +74,21 @@ class Images:
         elif self.one_pool:
             pixels = augmented(view, self.pools[0], index, noise)
         else:
-            each = [None if noise is None else noise.of_runs(slice(r, r + 1)) for r in range(len(self.pools))]
-            parts = zip(self.pools, index, each, strict=True)
-            pixels = torch.stack([augmented(view, pool, i, mine) for pool, i, mine in parts])
+            noises = [None if noise is None else noise.of_runs(slice(r, r + 1)) for r in range(len(self.pools))]
+            runs = zip(self.pools, index, noises, strict=True)
+            pixels = torch.stack([augmented(view, pool, i, of_run) for pool, i, of_run in runs])
         if view is None:
             pixels = pixels[..., self.rows, self.columns, :]
         return torch.addcmul(self.shift, pixels.to(torch.float32), self.scale).movedim(-1, -3)
 
 
 class Values:
+    """Numbers or tokens of all streams on the device."""
+
     augmentation: Augmentation = None
 
     def __init__(self, streams: Sequence[Stream], device: torch.device) -> None:
-        def normalised(stream: Stream) -> Tensor:
+        def normalized(stream: Stream) -> Tensor:
             pool = stream.pool
             assert isinstance(pool, Tensor)
             values = pool.to(device)
@@ -99,16 +99,16 @@ class Values:
             )
             return (values - mean).div_(std)
 
-        self.pools = _each(streams, normalised)
+        self.pools = _each(streams, normalized)
         self.one_pool = _one(self.pools)
 
     def __call__(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor:
-        """One run's samples at index (B,), (B, *shape), or those of all runs at index (R, B)."""
+        """Return the samples of one run at index (B,), (B, *shape), or those of all runs at index (R, B)."""
         if not isinstance(run, slice):
             return self.pools[run].index_select(0, index)
         if self.one_pool:
             return self.pools[0].index_select(0, index.flatten()).unflatten(0, index.shape)
-        return torch.stack([pool.index_select(0, mine) for pool, mine in zip(self.pools, index, strict=True)])
+        return torch.stack([pool.index_select(0, i) for pool, i in zip(self.pools, index, strict=True)])
 
 
 Inputs = Images | Values
@@ -123,7 +123,7 @@ def choose_inputs(
 
 
 def _each(streams: Sequence[Stream], lay: Callable[[Stream], P]) -> list[P]:
-    """The pool of every stream as it lies on the device, one for all streams that share it."""
+    """Return the pool of every stream on the device, one for all streams that share it."""
     keys = [(id(stream.pool), stream.mean, stream.std) for stream in streams]
     laid = {key: lay(stream) for key, stream in dict(zip(keys, streams, strict=True)).items()}
     return [laid[key] for key in keys]
@@ -134,7 +134,7 @@ def _one(pools: Sequence[Pool]) -> bool:
 
 
 def _laid(pool: Pool, device: torch.device, pad: int, frame: Frame | None) -> Pool:
-    """With the channel last and so many empty channels behind it, images of equal sizes in their frame."""
+    """Return the pool with the channel last and `pad` empty channels, images of equal sizes in their frame."""
     if isinstance(pool, Ragged):
         return replace(pool.to(device), pixels=F.pad(pool.pixels.to(device), (0, pad)))
     pool = pool.to(device).permute(0, 2, 3, 1)
@@ -153,13 +153,13 @@ class Samples:
 
     index: Tensor  # (R, N) positions in the pool
     labels: Tensor  # (R, N)
-    member: Tensor  # (R, N) which of the phase's tasks a sample belongs to
+    member: Tensor  # (R, N) position among the phase's tasks
     sizes: Tensor  # (R,)
-    said: Tensor | None = None  # (R, N, C) logits of a teacher, where there is one
+    teacher_logits: Tensor | None = None  # (R, N, C)
 
 
 class Fleet:
-    """The data of all runs on the device: which images each run's batches have, epoch by epoch."""
+    """The streams of all runs on the device."""
 
     def __init__(
         self,
@@ -170,14 +170,15 @@ class Fleet:
         frame: Frame | None = None,
         by_reference: bool = True,
     ) -> None:
-        """`channels` pads images with empty channels up to that number, for the sake of alignment; `by_reference`:
-        whether images of all runs at once are given as places in their pools, where they lie in a `frame`."""
+        """`channels` pads images with empty channels up to that number, for alignment; `by_reference`: images of all
+        runs at once are given as positions in their pools, laid into a `frame`.
+        """
         first = streams[0]
         for stream in streams[1:]:
             if _form(stream) != _form(first):
                 raise ConfigError(
-                    f"Runs of one fleet need tasks of the same shapes in the same order; those of seed {stream.seed} "
-                    f"and seed {first.seed} differ. Train them apart."
+                    f"Runs that train together need tasks of the same shapes in the same order; those of seed "
+                    f"{stream.seed} and seed {first.seed} differ. Train them one after another."
                 )
         self.streams, self.device = tuple(streams), device
         self.seeds = tuple(stream.seed for stream in streams)
@@ -189,14 +190,13 @@ class Fleet:
         return len(self.streams)
 
     def images(self, run: Runs, index: Tensor, noise: Noise | None = None) -> Tensor | Pictures:
-        """One run's samples at index (B,) as the network sees them, (B, *shape); those of all runs at index (R, B)
-        likewise, or by reference. With the `noise` of these runs they are shown as in training, without it as in
-        tests.
+        """Return the samples of one run at index (B,) as the network sees them, (B, *shape), or those of all runs at
+        index (R, B), perhaps by reference. With `noise` they are shown as in training, without as in tests.
         """
         return self.inputs(run, index, noise)
 
     def samples(self, part: str, tasks: Sequence[int], *, multiple: int = 1) -> Samples:
-        """`part` of the given tasks (positions in the streams), for all runs, padded to a multiple."""
+        """Return `part` of the given tasks (positions in the streams) for all runs, padded to a multiple."""
         rows: list[tuple[Tensor, Tensor, Tensor]] = []
         for stream in self.streams:
             splits: list[Split] = [getattr(stream.tasks[t], part) for t in tasks]
@@ -211,27 +211,27 @@ class Fleet:
         return Samples(stack(0), stack(1), stack(2), sizes)
 
     def largest(self, part: str, phases: Sequence[Sequence[int]]) -> int:
-        """The largest number of samples a run meets in any phase."""
+        """Return the largest number of samples that a run has in any phase."""
         return max(
             sum(len(getattr(stream.tasks[t], part)) for t in tasks) for stream in self.streams for tasks in phases
         )
 
 
 def _form(stream: Stream) -> tuple[object, ...]:
-    """What is the same for all runs of a fleet."""
+    """Return the properties that runs which train together share."""
     images = (stream.mean, stream.std) if holds_images(stream.pool) else None
     return stream.class_counts, stream.heads, stream.input_shape, stream.input_dtype, images
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One run's share of a step, or that of all runs with a leading run axis."""
+    """The batch of one run, or of all runs with a leading run axis."""
 
     images: Tensor | Pictures  # (..., B, *shape), or by reference
     labels: Tensor  # (..., B)
     weight: Tensor  # (..., B) 1 / number of samples; 0 for padding
-    member: Tensor | None  # (..., B) or None when the phase has one task
-    said: Tensor | None = None  # (..., B, C) logits of a teacher that was asked beforehand
+    member: Tensor | None  # (..., B) position among the phase's tasks; None if there is one
+    teacher_logits: Tensor | None = None  # (..., B, C) if they were computed beforehand
 
     @property
     def valid(self) -> Tensor:
@@ -240,9 +240,9 @@ class Batch:
 
 
 class Loader:
-    """Batches of a phase, in buffers that stay where they are so that a CUDA graph can read them.
+    """Batches of a phase, in buffers that stay in place so that a CUDA graph can read them.
 
-    `step` is a counter on the device: a captured training step moves it on by itself.
+    `step` is a counter on the device, which a captured training step advances.
     """
 
     def __init__(
@@ -253,30 +253,30 @@ class Loader:
         *,
         joint: bool,
         together: int = 1,
-        beside: int = 0,
+        memory_size: int = 0,
         heads: Tensor | None = None,
         wrap: bool = False,
     ) -> None:
-        """`together`: how many batches of a run `stacked` takes at once; `beside`: room at the end of every batch for
-        samples that others lay there, and `heads` the tasks that `member` then counts (None: those of the phase).
-        `wrap`: what fills up a batch are the run's own samples, from the first of the pass on; without weight anyway.
+        """`together`: batches of a run that `stacked` takes at once; `memory_size`: samples that replay puts at the
+        end of every batch, and `heads` the tasks that `member` then counts (None: those of the phase). `wrap`:
+        batches are filled up with samples of the run, from the first of the pass, with weight 0.
         """
         R, S = len(fleet), -(-samples // (batch * together)) * together
         self.fleet, self.size, self.capacity, self.joint = fleet, batch, S, joint
-        self.beside, self.heads, self.wrap = beside, heads, wrap
+        self.memory_size, self.heads, self.wrap = memory_size, heads, wrap
         self.index, self.labels, self.member = (
-            torch.zeros(R, S, batch + beside, dtype=torch.long, device=fleet.device) for _ in range(3)
+            torch.zeros(R, S, batch + memory_size, dtype=torch.long, device=fleet.device) for _ in range(3)
         )
-        self.valid, self.weight = (torch.zeros(R, S, batch + beside, device=fleet.device) for _ in range(2))
-        self.there = torch.zeros(R, S, device=fleet.device)  # whether a step has samples
-        self.said: Tensor | None = None  # (R, S, batch, C), where samples come with what a teacher says
-        self.taught = False  # whether those of this pass do
-        self.windows: Noise | None = None  # of all steps, where training shows images at random
+        self.valid, self.weight = (torch.zeros(R, S, batch + memory_size, device=fleet.device) for _ in range(2))
+        self.there = torch.zeros(R, S, device=fleet.device)  # 1 if a step has samples
+        self.teacher_logits: Tensor | None = None  # (R, S, batch, C)
+        self.has_teacher = False  # in this pass
+        self.windows: Noise | None = None  # of all steps, with augmentation
         self.step = torch.zeros(1, dtype=torch.long, device=fleet.device)
-        self.steps = 0  # of the phase at hand, for the run with most samples
+        self.steps = 0  # of the current phase, for the run with most samples
 
     def fill(self, samples: Samples, order: Tensor | None = None) -> None:
-        """Lay out all batches of a pass, in the given order (R, N) or as the samples stand."""
+        """Lay out all batches of a pass, in the given order (R, N) or in that of the samples."""
         R, N = samples.index.shape
         self.step.zero_()
         self.steps = -(-N // self.size)
@@ -296,24 +296,24 @@ class Loader:
         self.valid[..., : self.size].copy_(valid)
         self.weight[..., : self.size].copy_(valid / valid.sum(-1, keepdim=True).clamp(min=1))
         self.there.copy_(valid.amax(-1))
-        self.taught = samples.said is not None
-        if samples.said is not None:
-            C = samples.said.shape[2]
-            if self.said is None:
-                self.said = samples.said.new_zeros(R, self.capacity, self.size, C)
-            said = samples.said.gather(1, pick.unsqueeze(2).expand(-1, -1, C))
-            self.said.copy_(said.view_as(self.said))
+        self.has_teacher = samples.teacher_logits is not None
+        if samples.teacher_logits is not None:
+            C = samples.teacher_logits.shape[2]
+            if self.teacher_logits is None:
+                self.teacher_logits = samples.teacher_logits.new_zeros(R, self.capacity, self.size, C)
+            picked = samples.teacher_logits.gather(1, pick.unsqueeze(2).expand(-1, -1, C))
+            self.teacher_logits.copy_(picked.view_as(self.teacher_logits))
 
     def present(self) -> Tensor:
-        """Which runs have samples in this step, (R,) 1 or 0."""
+        """Return 1 for runs that have samples in this step, 0 for others: (R,)."""
         return self.there.index_select(1, self.step).squeeze(1)
 
     def steps_ahead(self, count: int) -> Tensor:
-        """The next so many steps, (count,)."""
+        """Return the numbers of the next steps, (count,)."""
         return self.step + torch.arange(count, device=self.step.device)
 
     def stacked(self, count: int) -> Batch:
-        """The next batches of all runs, each as a run of its own: (R * count, B), run by run."""
+        """Return the next batches of all runs, each as a run of its own: (R * count, B), run by run."""
 
         def now(buffer: Tensor) -> Tensor:
             return buffer.index_select(1, self.steps_ahead(count)).flatten(0, 1)
@@ -327,7 +327,7 @@ class Loader:
         )
 
     def ahead(self, run: int, count: int) -> Batch:
-        """The next batches of a run as one, batch by batch: (count * B,)."""
+        """Return the next batches of a run as one, batch by batch: (count * B,)."""
         steps = self.steps_ahead(count)
 
         def now(buffer: Tensor) -> Tensor:
@@ -335,7 +335,7 @@ class Loader:
 
         def shown(index: Tensor, noise: Noise | None = None) -> Tensor:
             images = self.fleet.images(run, index, noise)
-            assert isinstance(images, Tensor)  # those of one run are never by reference
+            assert isinstance(images, Tensor)  # images of one run are never by reference
             return images
 
         index = now(self.index)
@@ -352,8 +352,7 @@ class Loader:
         )
 
     def batch(self, run: Runs, step: int | None = None) -> Batch:
-        """The batch of a run, or of all, at the given step or that the counter stands at."""
-
+        """Return the batch of a run, or of all, at the given step or at that of the counter."""
         if step is None and self.fleet.device.type == "cpu":
             step = int(self.step)
 
@@ -362,10 +361,10 @@ class Loader:
                 return buffer[run].index_select(-2, self.step).squeeze(-2)
             return buffer[run, step].contiguous()
 
-        said = None
-        if self.taught and self.said is not None:
-            mine = self.said[run]
-            said = mine.select(-3, step) if step is not None else mine.index_select(-3, self.step).squeeze(-3)
+        logits = None
+        if self.has_teacher and self.teacher_logits is not None:
+            steps = self.teacher_logits[run]
+            logits = steps.select(-3, step) if step is not None else steps.index_select(-3, self.step).squeeze(-3)
         windows = None
         if self.windows is not None:
             windows = self.windows.of_step(self.step).of_runs(run if isinstance(run, slice) else slice(run, run + 1))
@@ -374,5 +373,5 @@ class Loader:
             labels=now(self.labels),
             weight=now(self.weight),
             member=now(self.member) if self.joint else None,
-            said=said,
+            teacher_logits=logits,
         )

@@ -28,9 +28,9 @@ from torch import Tensor
 from kenyon.errors import ResultsError
 from kenyon.training.device import out_of_memory
 from kenyon.utils.clock import Stopwatch
-from kenyon.utils.files import remove_unfinished
+from kenyon.utils.files import remove_stale
 from kenyon.utils.formats import Formats, tensors_intact, write_tensors
-from kenyon.utils.reports import reporter
+from kenyon.utils.progress import reporter
 
 FORMATS = Formats(
     "state",
@@ -60,27 +60,27 @@ class Interrupted(Exception):
 
 
 class StateError(ResultsError):
-    """A state that cannot be used: damaged, cut off, empty, or of something else."""
+    """A checkpoint that cannot be used: damaged, cut off, empty, or of another training."""
 
     def __init__(self, path: Path, reason: str) -> None:
         self.path, self.reason = path, reason
-        super().__init__(f"{path} cannot be used: {reason}. Move it away to start this fleet anew.")
+        super().__init__(f"{path} cannot be used: {reason}. Move it away to start these runs again.")
 
 
 @dataclass
 class Position:
-    """Where a fleet stands, and what it has found so far."""
+    """The position of a training, and its results so far."""
 
-    phase: int = 0  # a stage of a task
-    epoch: int = 0  # epochs of this phase that are complete
-    seconds: float = 0.0  # spent training so far, over all sessions
-    # For each run None, or [task, epoch] (of one of its stages) at which its loss was no longer finite.
+    phase: int = 0  # finished phases: stages of tasks
+    epoch: int = 0  # finished epochs of the next phase
+    seconds: float = 0.0  # of training, over all sessions
+    # For each run None, or [task, epoch] at which its loss was no longer finite.
     diverged: list[list[int] | None] = field(default_factory=list)
-    # One entry per finished task (one in all for joint training): a metric's name -> nested lists, runs first.
+    # One entry per finished task (one for joint training): metric -> nested lists, runs first.
     records: list[dict[str, Any]] = field(default_factory=list)
 
     def of_runs(self, rows: Sequence[int]) -> Position:
-        """The same moment for some of the runs, with their share of the time."""
+        """Return the position of some of the runs, with their share of the time."""
         return Position(
             self.phase,
             self.epoch,
@@ -91,7 +91,7 @@ class Position:
 
     @classmethod
     def from_json(cls, text: str) -> Position:
-        """Raises ValueError or TypeError where the text is not that of a position."""
+        """Parse a position; raise ValueError or TypeError if the text is none."""
         at = cls(**json.loads(text))
         counts = (at.phase, at.epoch, *(number for place in at.diverged or () for number in place or ()))
         runs = len(at.diverged)
@@ -108,18 +108,18 @@ class Position:
 
 
 def before_path(path: Path) -> Path:
-    """Where the state that was at `path` before the present one is kept; `find_states` finds it as well."""
+    """Return the path of the previous checkpoint, which `find_states` finds as well."""
     return path.with_name(path.name.removesuffix(".safetensors") + "-before.safetensors")
 
 
 def save_state(path: Path, tensors: dict[str, Tensor], position: Position, identity: str) -> None:
-    """`identity` names the configuration and seeds the state belongs to."""
+    """Write a checkpoint; `identity` names its configuration and seeds."""
     head = {"format": str(FORMATS.present), "identity": identity, "position": json.dumps(asdict(position))}
     write_tensors(path, tensors, head)
 
 
 def read_head(path: Path) -> dict[str, Any]:
-    """What a state says of itself, in its present form; its tensors are not looked at."""
+    """Return the header of a checkpoint in its present format, without reading tensors."""
     try:
         with safe_open(path, framework="pt") as file:
             return FORMATS.read(file.metadata() or {}, path)
@@ -128,7 +128,7 @@ def read_head(path: Path) -> dict[str, Any]:
 
 
 def check_state(path: Path, head: Mapping[str, Any]) -> None:
-    """Compare a state with the checksum in its `head`."""
+    """Compare a checkpoint with the checksum in its `head`."""
     if "checksum" not in head:  # its own name has changed
         raise StateError(path, "it is damaged: it has no checksum")
     if head["checksum"] is not None and not _same(path, head["checksum"]):
@@ -136,10 +136,10 @@ def check_state(path: Path, head: Mapping[str, Any]) -> None:
 
 
 def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequence[int] | None = None) -> Position:
-    """Copy a saved state, or those runs of it, into `tensors` in place and return its position.
+    """Copy a checkpoint, or some of its runs, into `tensors` in place and return its position.
 
-    Runs share nothing, so some rows of a fleet's state are the whole state of a smaller fleet. A run that has several
-    networks has as many rows, one after another. After a StateError `tensors` hold nothing of use.
+    Runs share nothing: some rows of a checkpoint are the checkpoint of a smaller job. A run with several networks has
+    as many consecutive rows. After a StateError the contents of `tensors` are undefined.
     """
     head = read_head(path)
     if head.get("identity") != identity:
@@ -169,8 +169,8 @@ def load_state(path: Path, tensors: dict[str, Tensor], identity: str, rows: Sequ
 
 
 def _unusable(path: Path, error: Exception) -> ResultsError:
-    """A StateError where it is the file's fault. Nor does a disk or a network that fails say anything of the file:
-    it stays where it is.
+    """Return a StateError if the file is to blame. A disk or a network that fails says nothing about the file, which
+    stays where it is.
     """
     number = getattr(error, "errno", None)
     if number is None and (told := re.search(r"\((?:os error )?(\d+)\)$", str(error))):  # as safetensors tells it
@@ -306,7 +306,7 @@ class Checkpointer:
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            remove_unfinished(self.path.parent, self.path.name)  # of a process that was killed while it saved
+            remove_stale(self.path.parent, self.path.name)  # of a process that was killed while it saved
 
     def _rescue(self) -> None:
         if self.complete:

@@ -1,7 +1,4 @@
-"""How work reaches the device: runs side by side, and repeated work as CUDA graphs.
-
-What a device is asked after every epoch without making it wait; and whether all losses have stayed finite.
-"""
+"""Work on a device: runs in parallel, repeated work as CUDA graphs, and values that are read without waiting."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from torch import Tensor
 from kenyon.backends.executor import Executor
 from kenyon.backends.executor import Runs as Runs
 from kenyon.errors import ConfigError, DeviceMemoryError, shown
-from kenyon.utils.threads import Shared, cpu_threads, in_streams, side_by_side
+from kenyon.utils.threads import SharedSetting, cpu_threads, in_streams, parallel_map
 
-# What errors of a full device, or of a CPU's memory, say.
+# Messages of errors of a full device, or of a CPU's memory.
 FULL = (
     "CUDA error: out of memory",
     "ALLOC_FAILED",
@@ -29,12 +26,12 @@ FULL = (
     "multiplication overflow",
 )
 
-MUCH = 0.1  # of a GPU's memory, held by others: worth a word
+MUCH = 0.1  # share of a GPU's memory in use by other programs that is reported
 FIRST = -1  # priority of a stream; others have 0
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """auto, cpu or cuda as a device; an error where it is not there."""
+    """Return the device named auto, cpu or cuda; raise ConfigError if it is not available."""
     if isinstance(name, str) and name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -54,10 +51,10 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 class NoRoom(DeviceMemoryError, MemoryError):
-    """Work that the memory of this machine cannot hold."""
+    """Work that does not fit into the memory of this machine."""
 
     def __init__(self, short: str) -> None:
-        """`short`: how much is missing."""
+        """`short`: the memory that is missing, in words."""
         self.short = short
         super().__init__(
             f"This training does not fit into the memory of the machine: {short}. Take a smaller batch or network, "
@@ -66,7 +63,7 @@ class NoRoom(DeviceMemoryError, MemoryError):
 
 
 def require_memory(device: torch.device, needed: int) -> None:
-    """Say at once that a CPU's memory is too small: systems promise more than they have, and end whoever uses it."""
+    """Raise NoRoom if a CPU's memory is too small: systems overcommit, and later kill the process that uses it."""
     there = _memory() if device.type == "cpu" else None
     if there is not None and needed > there:
         raise NoRoom(f"it needs {needed / 1e9:,.1f} GB or more, and there are {there / 1e9:,.1f} GB")
@@ -76,15 +73,15 @@ def require_memory(device: torch.device, needed: int) -> None:
 def _memory() -> int | None:
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):  # not everywhere known
+    except (AttributeError, ValueError, OSError):  # unknown on some systems
         return None
 
 
 def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error comes from a full device.
+    """Return True if an error comes from a full device.
 
-    Running out of memory while a CUDA graph is captured breaks the capture off, and the error of that hides the
-    first; the libraries and the driver have words of their own, and so have sizes that no memory could have.
+    Running out of memory while a CUDA graph is captured breaks the capture, whose error hides the first; libraries
+    and the driver have messages of their own, and so have impossible sizes.
     """
     while error is not None:
         words = str(error)
@@ -95,15 +92,15 @@ def out_of_memory(error: BaseException | None) -> bool:
 
 
 def taken_by_others(device: torch.device) -> str:
-    """How much of a GPU's memory other programs hold, in words; nothing where it is little."""
+    """Return the GPU memory that other programs hold, in words; empty if it is little."""
     if device.type != "cuda":
         return ""
     try:
         free, total = torch.cuda.mem_get_info(device)
-    except RuntimeError:  # a device that is beyond answering
+    except RuntimeError:  # a device that does not answer any more
         return ""
     others = total - free - torch.cuda.memory_reserved(device)
-    if others < MUCH * total:  # this program's own code is among it
+    if others < MUCH * total:  # it includes this program's own code
         return ""
     held = f"other programs hold {others / 1e9:,.0f} of its {total / 1e9:,.0f} GB"
     return f"{held}, and once they have ended the same command may have room"
@@ -117,39 +114,39 @@ def on_device(device: torch.device) -> Iterator[None]:
 
 
 class Lanes:
-    """Does a piece of work for every run: side by side on the cores of a CPU, each in a stream of its own on a GPU,
-    or all at once where the network computes them together.
+    """Does work for every run: in parallel on the cores of a CPU, in CUDA streams on a GPU, or all at once if the
+    executor takes all runs.
 
-    A lane's work must leave its results in tensors that exist already, so that no memory changes lanes. On a CPU it
-    may call for `side_by_side` in turn.
+    The work must write its results into existing tensors, so that no memory changes streams. On a CPU it may call
+    `parallel_map` itself.
     """
 
     def __init__(self, device: torch.device, runs: int, *, together: bool = False, threads: bool = False) -> None:
-        """`threads`: whether several threads of a CPU may work at the same time; if not, run after run."""
+        """`threads`: several threads of a CPU may work at the same time; if not, runs are computed in order."""
         self.together, self.threads = together, threads
-        # Before what is done for all runs at once: a pass over all weights would have small kernels wait, of another
-        # fleet beside this one too.
+        # With priority over work for all runs at once: small kernels would wait for a pass over all weights, also for
+        # that of another training on the device.
         gpu = device.type == "cuda"
         self.streams = [torch.cuda.Stream(device, priority=FIRST) for _ in range(runs)] if gpu else []
 
     def each(self, runs: Sequence[int], work: Callable[[Runs], None]) -> None:
-        """Runs left out have come to their end; together they are computed along, and what they give is not used."""
+        """Do the work for these runs. Others have ended; where all runs are computed at once, theirs is unused."""
         if self.together:
             with cpu_threads(None if self.streams else 1):
                 work(slice(None))
             return
         if self.threads and not self.streams:
-            side_by_side(work, runs)
+            parallel_map(work, runs)
         else:
             in_streams(work, runs, self.streams)
 
 
 class Captured:
-    """A piece of work without arguments that is repeated many times over tensors that stay in place.
+    """Work without arguments that is repeated many times over tensors that stay in place.
 
-    On a GPU the first call runs as it is (and warms up, and shows whether the network draws random numbers), the
-    second is captured as a CUDA graph, and from then on it is replayed. On a CPU, and for work that cannot be
-    captured, every call runs as it is.
+    On a GPU the first call runs eagerly (it warms up, and shows whether the network draws random numbers), the second
+    is captured as a CUDA graph, and later calls replay it. On a CPU, and if work cannot be captured, every call runs
+    eagerly.
     """
 
     def __init__(self, work: Callable[[], None], device: torch.device, executor: Executor) -> None:
@@ -177,7 +174,7 @@ class Captured:
                 self.work()
         except RuntimeError as error:
             _give_back(pool)
-            # A capture that breaks off leaves the generator as if it went on: whoever draws next would fail.
+            # A failed capture leaves the generator in capture mode, in which the next draw would fail.
             generator.graphsafe_set_state(state)
             if isinstance(error, torch.OutOfMemoryError) or not self.executor.refuse_capture():
                 raise
@@ -191,32 +188,31 @@ def _no_garbage() -> Callable[[], None]:
     return gc.enable if looking else lambda: None
 
 
-# Python does not look for garbage: a trainer that is some holds graphs, and none may be destroyed while another is
-# captured. The capture would fail, by chance.
-_garbage_waits = Shared(_no_garbage)
+# No garbage collection meanwhile: a discarded trainer holds graphs, and destroying one fails a capture in progress.
+_garbage_waits = SharedSetting(_no_garbage)
 
 
 def _give_back(pool: tuple[int, int]) -> None:
-    """The memory of a capture that failed: PyTorch itself would keep it for ever."""
+    """Free the memory of a failed capture, which PyTorch would keep forever."""
     for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
         with suppress(RuntimeError, AttributeError, TypeError):
             getattr(torch._C, name)(torch.cuda.current_device(), pool)
 
 
 class Answers:
-    """Numbers of every row after an epoch. Those of a GPU are known an epoch later, when it has come to them: waiting
-    for them at once would leave it idle.
+    """Reads values of every row after an epoch. Values of a GPU are known one epoch later: waiting for them would
+    leave the GPU idle.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()  # epoch, answer, when it is there
+        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event | None]] = deque()  # epoch, values, when they arrive
 
     def ask(self, epoch: int, rows: Tensor) -> None:
         self.waiting.append((epoch, rows.to("cpu", non_blocking=True, copy=True), _finished_event(self.device)))
 
     def known(self, *, last: bool = False) -> list[tuple[int, list[float]]]:
-        """(epoch, rows) of the epochs that are known by now; of all, the `last` one waited for."""
+        """Return (epoch, rows) of the epochs that are known; of all epochs after the `last`."""
         found = []
         while len(self.waiting) > (1 if self.device.type == "cuda" and not last else 0):
             epoch, rows, event = self.waiting.popleft()
@@ -227,22 +223,22 @@ class Answers:
 
 
 class Finite:
-    """Whether the losses of every run have stayed finite."""
+    """Checks that the losses of every run stay finite."""
 
     def __init__(self, rows: int, device: torch.device) -> None:
-        self.losses = torch.zeros(rows, device=device)  # of the phase, added up: finite as long as each of them is
+        self.losses = torch.zeros(rows, device=device)  # summed over the phase: finite as long as each loss is
         self.answers = Answers(device)
 
     def clear(self) -> None:
         self.losses.zero_()
 
     def add(self, losses: Tensor) -> None:
-        """Losses (R,); part of captured steps."""
+        """Add losses (R,); part of captured steps."""
         self.losses.add_(losses)
 
     def fallen(self, epoch: int, *, last: bool, settled: Tensor | None = None) -> list[tuple[int, list[int]]]:
-        """After an epoch: (epoch, rows that were not finite after it) of the epochs that are known by now, and of all
-        after the `last` of a phase. Rows that are `settled` were finite until then; nothing later is kept of them.
+        """Return (epoch, rows that were not finite after it) of the epochs that are known, and of all epochs after
+        the `last` of a phase. Rows that are `settled` were finite before; their later weights are discarded.
         """
         finite = torch.isfinite(self.losses)
         self.answers.ask(epoch, finite if settled is None else finite | settled)
@@ -251,7 +247,7 @@ class Finite:
 
 
 def _finished_event(device: torch.device) -> torch.cuda.Event | None:
-    """An event behind all that was asked of a GPU so far."""
+    """Return an event after all work submitted to a GPU so far."""
     if device.type != "cuda":
         return None
     event = torch.cuda.Event()

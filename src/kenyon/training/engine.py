@@ -1,9 +1,7 @@
-"""How active the hidden nodes are over a task's training data.
+"""Passes over the data of a phase: batches of every run through the network, with random numbers of each run's own.
 
-The data of a fleet on its way through the network: batch by batch, with every run's own randomness.
-
-Everything here is work space: it is rebuilt at will and never saved. Tensors stay in place, so that steps can be
-captured as CUDA graphs.
+Everything here is work space: rebuilt at any time, never saved. Tensors stay in place, so that steps can be captured
+as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -47,10 +45,10 @@ def mean_activations(
     dropout: Tensor,
     windows: Tensor,
 ) -> Tensor:
-    """The mean |activation| of every node, (R, N), as in training: with dropout, and with images shown at random
-    where the stream does so, drawn from keys (R,) for each. Runs left out have 0.
+    """Return the mean |activation| of every node, (R, N), as in training: with dropout and augmentation, each drawn
+    from keys (R,). Runs left out have 0.
 
-    Run by run and layer by layer in float32, however the network is executed otherwise: it is done once a task.
+    Run by run and layer by layer in float32, whichever executor the network has: it is done once a task.
     """
     found = torch.zeros(len(theta), nodes.count, device=theta.device)
     names, channels = nodes.net.backbone_names, fleet.streams[0].input_shape[0]
@@ -75,11 +73,13 @@ def mean_activations(
     return found
 
 
-STATES = 6  # numbers a weight that every fleet keeps, at the least
-PLACES = 32  # bytes a sample of a batch
+STATES = 6  # numbers that a training keeps of each weight, at least
+PLACES = 32  # bytes that it keeps of each sample of a batch
 
 
 class Engine:
+    """The data of the current phase on the device, gradient buffers, and captured work."""
+
     def __init__(
         self,
         net: Net,
@@ -90,19 +90,19 @@ class Engine:
         replay: Replay | None = None,
         members: int = 1,
     ) -> None:
-        """`phases`: the tasks that are learned together, phase by phase; `measured`: what `measuring` will be asked;
-        `members`: how many rows, one after another, are networks of one run.
+        """`phases`: the tasks that are learned together, phase by phase; `measured`: the importances that `measuring`
+        is called with; `members`: consecutive rows that are networks of one run.
         """
         self.net, self.device = net, net.device
         rows = len(streams)
-        # The weights, their gradient, what an optimiser, a schedule and an importance keep of them; a batch's places.
-        # No batch is larger than all the data, of which every run of a fleet has as much.
+        # Weights, gradient, and the state of optimizer, schedule and importance; positions of a batch's samples. No
+        # batch is larger than all the data, of which every run has as much.
         self.batch = min(training.batch, max(len(stream.pool) for stream in streams))
         require_memory(net.device, rows * (STATES * 4 * net.layout.size + self.batch * PLACES))
         execute = net.executor
         if net.together and not net.small and not streams[0].in_place:
             raise ConfigError(
-                "This network reads images where they lie in their pool, and these samples are seen otherwise. Build "
+                "This network reads images where they lie in their pool, and these samples are shown by views. Build "
                 "it with Net(..., in_place=stream.in_place)."
             )
         self.fleet = Fleet(
@@ -114,7 +114,7 @@ class Engine:
         self.lanes = Lanes(self.device, R, together=net.together, threads=net.executor.threads)
         train, held_out = (self.fleet.largest(part, phases) for part in ("train", "validation"))
         self.most = train
-        # Where a batch is normalised by itself, what fills it up has to be samples too.
+        # Batch normalization needs samples also where a batch is filled up.
         wrap = bool(net.statistics)
         if wrap and replay is not None:
             raise ConfigError(
@@ -123,7 +123,7 @@ class Engine:
             )
         self.loader = Loader(self.fleet, self.batch, train, joint=joint, wrap=wrap)
         self.memory = None if replay is None else Memory(self.fleet, replay)
-        # As large as a training batch whoever is in the fleet: sums round alike only over equally many terms.
+        # As large as a training batch, whatever the runs: sums over equally many terms round alike.
         self.validation = Loader(self.fleet, self.batch, held_out, joint=joint)
         self.measuring = Measuring(self, measured, joint=joint, wrap=wrap)
 
@@ -133,21 +133,21 @@ class Engine:
         self.gradient, self.loss = zeros(R, net.layout.size), zeros(R)
         self.factors: dict[str, Factors] = {}  # of weights whose gradients are not in `gradient`
         self.train_sizes = zeros(R)
-        self.heads = net.heads_of(phases[0])  # of the phase at hand
+        self.heads = net.heads_of(phases[0])  # of the current phase
         loaders = (self.loader, *self.measuring.loaders.values())
         most, shown = max(loader.capacity for loader in loaders), self.fleet.augmentation is not None
         self.draws = Draws(self.fleet.seeds, most, self.device, windows=shown)
         for loader in loaders:
             loader.windows = self.draws.windows
-        # Of the phase at hand; `enter` lays out its data.
+        # Of the current phase; `enter` lays out its data.
         self.stage, self.first = LEARN, phases[0][0]  # the first of its tasks
         self.samples = self.fleet.samples("train", phases[0])
         self.captured: dict[Hashable, Captured] = {}
-        self.variant: Hashable = None  # of the phase: work captured in one variant is not that of another
+        self.variant: Hashable = None  # of the phase: work captured in one variant is not replayed in another
 
     def keep_factors(self) -> None:
-        """From now on a training step leaves the gradients of large dense layers as `factors`, where that pays."""
-        self.factors = factors_of_layers(self.net, len(self.fleet), self.loader.size + self.loader.beside)
+        """Keep the gradients of large dense layers as `factors` from the next step on, where that is faster."""
+        self.factors = factors_of_layers(self.net, len(self.fleet), self.loader.size + self.loader.memory_size)
 
     @property
     def live(self) -> list[int]:
@@ -155,11 +155,11 @@ class Engine:
         return [row for row in range(len(self.fleet)) if self.position.diverged[row // self.members] is None]
 
     def heads_of(self, loader: Loader) -> Tensor:
-        """The heads that its batches use, (n,)."""
+        """Return the heads that its batches use, (n,)."""
         return self.heads if loader.heads is None else loader.heads
 
     def enter(self, tasks: tuple[int, ...], stage: Stage, variant: Hashable, theta: Tensor) -> None:
-        """Lay out the data of a phase, and what the teacher in `theta` says of them; done anew after a restart."""
+        """Lay out the data of a phase, with the logits of the teacher in `theta`; also after a restart."""
         self.stage, self.variant, self.first = stage, variant, tasks[0]
         if self.memory is not None:  # the more tasks, the larger the batches
             self.loader = self.memory.loader(self.batch, self.most, self.first)
@@ -168,46 +168,46 @@ class Engine:
             if self.factors:
                 self.keep_factors()
         self.heads.copy_(self.net.heads_of(tasks))
-        self.samples = self._taught(self.fleet.samples("train", tasks), self.loader, theta)
+        self.samples = self._with_teacher(self.fleet.samples("train", tasks), self.loader, theta)
         self.train_sizes.copy_(self.samples.sizes)
         if self.validation.capacity:
             held_out = self.fleet.samples("validation", tasks)
-            self.validation.fill(self._taught(held_out, self.validation, theta))
+            self.validation.fill(self._with_teacher(held_out, self.validation, theta))
         for loader in self.measuring.loaders.values():
             loader.fill(self.samples)
 
     @torch.no_grad()
-    def _taught(self, samples: Samples, loader: Loader, theta: Tensor) -> Samples:
-        """With what the stage's teacher says of every sample. Where training shows images at random, and of samples
-        that others lay beside them, it is asked in every step instead.
+    def _with_teacher(self, samples: Samples, loader: Loader, theta: Tensor) -> Samples:
+        """Return the samples with the teacher's logits. With augmentation or replay they are computed in every step
+        instead.
         """
         if self.stage.teacher is None or self.draws.windows is not None or self.memory is not None:
             return samples
         loader.fill(samples)
-        said = theta.new_zeros(len(theta), loader.steps, loader.size, max(self.net.class_counts))
+        logits = theta.new_zeros(len(theta), loader.steps, loader.size, max(self.net.class_counts))
 
         def work(run: Runs) -> None:
             for step in range(loader.steps):
                 batch = loader.batch(run, step)
-                said[run, step] = self._teacher(theta[run], batch)
+                logits[run, step] = self._teacher(theta[run], batch)
 
         self.lanes.each(self.live, work)
-        return replace(samples, said=said.flatten(1, 2)[:, : samples.index.shape[1]])
+        return replace(samples, teacher_logits=logits.flatten(1, 2)[:, : samples.index.shape[1]])
 
     def _teacher(self, row: Rows, batch: Batch) -> Tensor:
         assert self.stage.teacher is not None
         with torch.no_grad():
             return self.stage.teacher(self.net, row, batch.images, self.heads, batch.member).logits
 
-    def _wanted(self, row: Rows, batch: Batch) -> Tensor:
-        """What the stage's loss holds predictions against."""
+    def _targets(self, row: Rows, batch: Batch) -> Tensor:
+        """Return the targets of the stage's loss: labels, or the teacher's logits."""
         if self.stage.teacher is None:
             return batch.labels
-        return self._teacher(row, batch) if batch.said is None else batch.said
+        return self._teacher(row, batch) if batch.teacher_logits is None else batch.teacher_logits
 
     def repeat(self, work: Callable[[], None], *which: Hashable) -> None:
-        """Run a piece of work that comes again and again, through a CUDA graph where there is a GPU. It is known by
-        its name, whose it is and `which`: those must tell apart what works on different tensors.
+        """Run work that is repeated, through a CUDA graph where there is a GPU. It is identified by its name, its
+        object and `which`: they must differ where the work is on different tensors.
         """
         name = (work.__qualname__, id(getattr(work, "__self__", None)), self.variant, *which)
         if name not in self.captured:
@@ -217,39 +217,39 @@ class Engine:
     # ------------------------------------------------------------------ passes
 
     def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
-        """All batches of a newly shuffled order, by steps that change theta (R, P). `purpose` keeps the draws of
-        another network apart.
+        """Run `step`, which changes theta (R, P), for all batches in a new order. `purpose` separates the random
+        numbers of another network.
         """
         for factors in self.factors.values():
             factors.read(theta)
         order = self.draws.keys_at(self.position, Purpose.ORDER, purpose)
         self.loader.fill(self.samples, shuffled(order, self.samples.sizes, self.samples.index.shape[1]))
         if self.memory is not None:
-            self.memory.lay(self.loader, self.first, self.draws.keys_at(self.position, Purpose.MEMORY, purpose))
+            self.memory.draw(self.loader, self.first, self.draws.keys_at(self.position, Purpose.MEMORY, purpose))
         self.seed_dropout(Purpose.DROPOUT, purpose)
         for _ in range(self.loader.steps):
             self.repeat(step)
 
     def batch_loss(self, row: Rows, out: Outputs, batch: Batch) -> Tensor:
-        """The mean loss of the stage over the batch."""
-        return self.stage.loss(out, self._wanted(row, batch), batch.weight)
+        """Return the mean loss of the stage over the batch."""
+        return self.stage.loss(out, self._targets(row, batch), batch.weight)
 
     def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
-        """The mean loss of the stage over the validation data of every run, with `penalties`, added to (R,)."""
+        """Add the mean loss of the stage over the validation data of every run, with `penalties`, to `into` (R,)."""
         sizes = self.validation.valid.sum((1, 2))
 
         def work(run: Runs) -> None:
             for step in range(self.validation.steps):
                 batch = self.validation.batch(run, step)
                 out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
-                into[run] += self.stage.loss(out, self._wanted(theta[run], batch), batch.valid) / sizes[run]
+                into[run] += self.stage.loss(out, self._targets(theta[run], batch), batch.valid) / sizes[run]
                 if penalties is not None:
                     into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
 
         self.lanes.each(self.live, work)
 
     def activations(self, nodes: Nodes, theta: Tensor) -> Tensor:
-        """The mean |activation| of every node over the phase's training data, (R, N)."""
+        """Return the mean |activation| of every node over the phase's training data, (R, N)."""
         dropout, windows = (
             self.draws.keys_at(self.position, *words, Purpose.NODES)
             for words in ((Purpose.IMPORTANCE,), (Purpose.AUGMENTATION, Purpose.IMPORTANCE))
@@ -269,8 +269,8 @@ class Engine:
         learns: bool = True,
         factors: Mapping[str, Factors] | None = None,
     ) -> None:
-        """The gradient (R, P) of a batch of every run, in self.gradient for the rest of the step, but for weights of
-        which `factors` are wanted. `learns`: running statistics learn from the batch.
+        """Compute the gradient (R, P) of a batch of every run, in self.gradient for the rest of the step, except for
+        weights with `factors`. `learns`: running statistics are updated.
         """
         heads = self.heads_of(loader)
 
@@ -299,15 +299,15 @@ class Engine:
     def tested_gradients(
         self, theta: Tensor, loader: Loader, loss: RunLoss, *, dropout: bool = True, learns: bool = True
     ) -> None:
-        """Of the network that is tested, whatever the stage computes beside it."""
+        """Compute gradients of the network that is tested, whatever else the stage computes."""
         self.gradients(theta, loader, loss, forward=Net.forward, own=False, dropout=dropout, learns=learns)
 
     def step_gradients(self, theta: Tensor, loss: RunLoss, *, forward: Callable[..., Outputs], own: bool) -> None:
-        """Of a training batch, as far as they are not `factors`."""
+        """Compute gradients of a training batch, except for weights with `factors`."""
         self.gradients(theta, self.loader, loss, forward=forward, own=own, factors=self.factors)
 
     def plain_gradients(self, theta: Tensor) -> None:
-        """Likewise, of the cross-entropy alone, of the network that is tested."""
+        """Compute gradients of the cross-entropy alone, of the network that is tested."""
 
         def loss(run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
             return weighted_cross_entropy(out.logits, batch.labels, batch.weight)
@@ -315,5 +315,5 @@ class Engine:
         self.step_gradients(theta, loss, forward=Net.forward, own=False)
 
     def seed_dropout(self, *words: int) -> None:
-        """And, where images are shown at random, what is shown of them."""
+        """Draw the dropout of a pass, and its augmentation."""
         self.draws.begin(self.position, *words)

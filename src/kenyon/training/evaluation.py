@@ -24,12 +24,12 @@ from kenyon.training.batches import Fleet
 from kenyon.training.device import Lanes, Runs
 
 CHUNK = 1024  # samples that are tested at once
-VALUES = 1024 * 3 * 64 * 64  # of all their images: of large ones there are fewer, since maps take memory
-LEAST = 128  # samples
+VALUES = 1024 * 3 * 64 * 64  # elements of their images: large ones are tested in smaller chunks, for their maps
+LEAST = 128  # samples of a chunk
 
 
 def chunk_of(shape: Sequence[int]) -> int:
-    """How many samples of a shape are tested at once: the same wherever they are, so that sums have equal terms."""
+    """Return how many samples of a shape are tested at once: the same everywhere, so that sums have equal terms."""
     size = CHUNK
     while size > LEAST and size * prod(shape) > VALUES:
         size //= 2
@@ -38,6 +38,8 @@ def chunk_of(shape: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Evaluation:
+    """The results of a test on several tasks."""
+
     accuracy: Tensor  # (R, T) per cent
     own_accuracy: Tensor  # (R, T, K) of each learner alone
     cosine: Tensor  # (R, T) diversity of the learners' predictions
@@ -45,13 +47,13 @@ class Evaluation:
 
     @classmethod
     def of_means(cls, found: Tensor) -> Evaluation:
-        """From the means over a task's samples, (R, T, 3 + K): right together, each learner alone, Cos, Euc."""
+        """Make it from means over samples, (R, T, 3 + K): correct jointly, cosine, Euclidean, each learner."""
         right, alone, cosine, euclidean = found.cpu().split([1, found.shape[-1] - 3, 1, 1], dim=-1)
         return cls(100 * right.squeeze(-1), 100 * alone, cosine.squeeze(-1), euclidean.squeeze(-1))
 
     @classmethod
     def joined(cls, each: Sequence[Evaluation]) -> Evaluation:
-        """Of all tasks, from those of some of them, one after another."""
+        """Concatenate evaluations along the task axis."""
         names = (field.name for field in fields(cls))
         return cls(*(torch.cat([getattr(one, name) for one in each], dim=1) for name in names))
 
@@ -66,10 +68,10 @@ def evaluate(
     *,
     tasks: Sequence[int] | None = None,
 ) -> Evaluation:
-    """All tasks of the streams, also those not learned yet, or some. Runs left out have no numbers (NaN)."""
+    """Test all tasks of the streams, also those not learned yet, or the given ones. Runs left out have NaN."""
     tested = range(fleet.tasks) if tasks is None else tasks
     R, T, K, chunk = len(fleet), len(tested), net.learners, chunk_of(net.input_shape)
-    # In whole chunks: all runs at once, sums have as many terms whatever the largest has to be tested on.
+    # In whole chunks: where all runs are computed at once, sums have equal terms whatever the runs.
     samples = fleet.samples("test", tested, multiple=chunk)
     heads = net.heads_of(tested)
     which = torch.arange(T, device=fleet.device)
@@ -98,7 +100,7 @@ def evaluate(
 
 
 def _seen(out: Outputs, labels: Tensor) -> Tensor:
-    """What counts of each sample, (..., B, 3 + K)."""
+    """Return the measures of each sample, (..., B, 3 + K)."""
     assert out.own_logits is not None
     alone = (out.own_logits.argmax(-1) == labels.unsqueeze(-2)).transpose(-2, -1)  # (..., B, K)
     right = (out.logits.argmax(-1) == labels).unsqueeze(-1)
@@ -110,12 +112,12 @@ def _seen(out: Outputs, labels: Tensor) -> Tensor:
 
 
 def member_seed(seed: int, member: int) -> int:
-    """What the draws of a member come from. The first is the network that its run would have alone."""
+    """Return the seed of an independent network. The first network is the one that its run would have alone."""
     return seed if member == 0 else key(seed, Purpose.MEMBER, member)
 
 
 def member_rows(streams: Sequence[Stream], members: int) -> list[Stream]:
-    """The stream of every row: that of its run, with the member's own seed."""
+    """Return the stream of every row: that of its run, with the network's own seed."""
     others = range(1, members)
     return [
         row
@@ -128,7 +130,7 @@ def member_rows(streams: Sequence[Stream], members: int) -> list[Stream]:
 def evaluate_members(
     net: Net, theta: torch.Tensor, fleet: Fleet, lanes: Lanes, rows: Sequence[int], members: int
 ) -> Evaluation:
-    """Test runs (R,) of M rows each by the mean of their members' probabilities, and each member alone."""
+    """Test runs (R,) of M rows each by the mean of their networks' probabilities, and each network alone."""
     T, M, C, chunk = fleet.tasks, members, max(net.class_counts), chunk_of(net.input_shape)
     samples = fleet.samples("test", range(T), multiple=chunk)
     width = samples.index.shape[1]
@@ -166,7 +168,7 @@ def evaluate_members(
 
 
 class Discrete:
-    """The learners of all tasks, as rows of their own: before its task, a learner has its own first weights."""
+    """The learners of all tasks, a row each: before its task, a learner has first weights of its own."""
 
     def __init__(self, net: Net, fleet: Fleet) -> None:
         self.net, self.fleet = net, fleet
@@ -183,7 +185,7 @@ class Discrete:
         self.learners[:, task].copy_(theta)
 
     def evaluate(self, lanes: Lanes, rows: Sequence[int]) -> Evaluation:
-        """Every task by its learner."""
+        """Test every task with its learner."""
         return Evaluation.joined(
             [
                 evaluate(self.net, self.learners[:, task].contiguous(), self.fleet, lanes, rows, tasks=(task,))
@@ -193,13 +195,13 @@ class Discrete:
 
     @property
     def parameter_count(self) -> int:
-        """T backbones, and the head of each task once."""
+        """Trainable numbers: T backbones, and the head of each task once."""
         net = self.net
         heads = sum(net.layout.segments[name].size for name in net.head_names) if net.shared else 0  # not yet counted
         return net.parameter_count + (self.fleet.tasks - 1) * (net.layout.protected + heads)
 
     def weights(self, run: int) -> dict[str, Tensor]:
-        """One run's by name, with a leading task axis; of each learner only the head that is its own."""
+        """Return the weights of a run by name, with a leading task axis; of each learner only its own head."""
         views = self.net.layout.views(self.learners[run])  # (T, 1, ...) of backbones, (T, T, ...) of heads
         own = torch.arange(self.fleet.tasks, device=self.learners.device)
         head = self.net.heads_of(range(self.fleet.tasks))

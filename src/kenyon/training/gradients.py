@@ -33,7 +33,7 @@ class Batches(Protocol[B_co]):
 
     step: Tensor  # (1,) the next batch
     size: int
-    beside: int  # samples of other tasks in a batch, beyond its size
+    memory_size: int  # samples of other tasks in a batch, beyond its size
 
     def batch(self, run: Runs) -> B_co: ...
 
@@ -70,7 +70,7 @@ def data_gradients(
         runs=runs,
         each=lanes.each,
         noise=None if noise is None else noise.of_step(loader.step),
-        samples=loader.size + loader.beside,
+        samples=loader.size + loader.memory_size,
         own=own,
         whole_network=forward is Net.forward and net.columns is None,
         factors=factors or {},
@@ -82,8 +82,8 @@ def data_gradients(
 def stacked_gradients(
     net: Net, theta: Tensor, loader: Loader, heads: Tensor, loss: RunLoss, noise: Noise | None, count: int
 ) -> Tensor:
-    """The gradients of the next `count` batches of every run, of protected weights, (R, count, Pp), where our kernels
-    take runs together: each batch is one more run with the same weights.
+    """Return the gradients of the next `count` batches of every run, of protected weights, (R, count, Pp), for
+    executors that take all runs: each batch is one more run with the same weights.
     """
     weights = theta[:, : net.layout.protected].detach().repeat_interleave(count, 0).requires_grad_()
     batch, steps = loader.stacked(count), loader.steps_ahead(count)
@@ -107,8 +107,8 @@ def grouped_gradients(
     lanes: Lanes,
     runs: Sequence[int],
 ) -> None:
-    """What the next batches of every run say of its weights, each batch for itself, into the run's sums; where the
-    net takes runs one after another, and `groups` knows its layers. `loss` is that of several batches in a row.
+    """Add the gradients of the next batches of every run, each batch by itself, to the run's sums; for executors that
+    measure batches in groups. `loss` takes several batches in a row.
     """
     count = len(sums[0].shares)
     drawn = None
@@ -121,12 +121,12 @@ def grouped_gradients(
         batch = loader.ahead(run, count)
         parts = net.layout.views(theta[run].detach())
         weights = [parts[name].requires_grad_() for name in net.backbone_names if name.endswith("weight")]
-        mine = None if drawn is None else net.executor.side_by_side(drawn[run], loader.size)
+        of_run = None if drawn is None else net.executor.side_by_side(drawn[run], loader.size)
         with torch.enable_grad():
             groups = Groups(parts, sums[run])
-            outputs = net.forward(groups, batch.images, heads, batch.member, noise=mine)
+            outputs = net.forward(groups, batch.images, heads, batch.member, noise=of_run)
             result = loss(run, groups, outputs, batch)
-        torch.autograd.grad(result, weights, allow_unused=True)  # finds nothing: it is in the sums
+        torch.autograd.grad(result, weights, allow_unused=True)  # returns nothing: gradients are in the sums
 
     lanes.each(runs, one_run)
 
@@ -152,7 +152,7 @@ FEW = 8  # heads in use among which a pass over all weights looks for its own
 
 
 def idle_heads(net: Net, used: Tensor) -> Idle | None:
-    """All but those in use (n,), where heads are most of a row, as in a long sequence, and begin without momentum."""
+    """Return all heads but those in use (n,), if heads are most of a row, as in a long sequence; else None."""
     weights = net.layout.segments["head.weight"]
     if len(used) > FEW or 2 * weights.size < net.layout.size:
         return None

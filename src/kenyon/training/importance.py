@@ -1,11 +1,6 @@
-"""What is random in a pass over a phase's data, of all runs: dropout, and what is shown of images.
+"""The importance pass: gradients of small batches of a phase's training data, many at once where the executor can.
 
-Every number is a function of the run's seed, the phase, the epoch and what it is for: nothing is consumed or
-must be saved. Tensors stay in place, so that captured steps can read them.
-
-Importance of a network for the training data of the phase at hand, from gradients of small batches.
-
-What it is made of is in `importance`; here is how a fleet gets it, many batches at once where the net can.
+The definitions are in `methods.importance`.
 """
 
 from __future__ import annotations
@@ -28,25 +23,31 @@ from kenyon.training.checkpoint import Position
 from kenyon.training.device import Lanes, Runs
 from kenyon.training.evaluation import chunk_of
 from kenyon.training.gradients import PredictionLoss, RunLoss, grouped_gradients, stacked_gradients
-from kenyon.utils.determinism import of_each_run
-from kenyon.utils.threads import piece_by_piece
+from kenyon.utils.determinism import per_run
+from kenyon.utils.threads import for_each_chunk
 
 
 class Draws:
+    """The random numbers of a pass over a phase's data: dropout and augmentation of all runs.
+
+    Every number is a function of the run's seed, the phase, the epoch and its purpose: nothing is consumed or saved.
+    Tensors stay in place, so that captured steps can read them.
+    """
+
     def __init__(self, seeds: Sequence[int], steps: int, device: torch.device, *, windows: bool) -> None:
-        """`steps`: the most that a pass has; `windows`: whether images are shown at random."""
+        """`steps`: the most that a pass has; `windows`: images are augmented."""
         self.seeds, self.device = tuple(seeds), device
         self.keys = torch.zeros(len(seeds), dtype=torch.long, device=device)  # of the dropout of this pass
         self.every_step = torch.arange(steps, device=device).unsqueeze(1)
-        self.noise = Noise.at(self.keys, self.every_step)  # of all its steps
-        self.windows = Noise.at(self.keys, self.every_step) if windows else None  # likewise
+        self.noise = Noise.at(self.keys, self.every_step)  # of all steps
+        self.windows = Noise.at(self.keys, self.every_step) if windows else None
 
     def keys_at(self, at: Position, *words: int) -> Tensor:
-        """One a run, (R,), for what `words` say."""
+        """Return a key a run, (R,), for the purpose given by `words`."""
         return torch.tensor([key(seed, *words, at.phase, at.epoch) for seed in self.seeds]).to(self.device)
 
     def begin(self, at: Position, *words: int) -> None:
-        """A new pass, known by `words`."""
+        """Start a pass, identified by `words`."""
         self.keys.copy_(self.keys_at(at, *words))
         self._fill(self.noise, self.keys)
         if self.windows is not None:
@@ -59,13 +60,13 @@ class Draws:
 
 
 class Workplace(Protocol):
-    """What it takes of an engine."""
+    """The part of an engine that the importance pass needs."""
 
     net: Net
     device: torch.device
     fleet: Fleet
-    most: int  # samples of a phase that a run may have
-    heads: Tensor  # in use
+    most: int  # samples that a run may have in a phase
+    heads: Tensor  # (n,) in use
     draws: Draws
     gradient: Tensor  # (R, P)
     train_sizes: Tensor  # (R,)
@@ -84,8 +85,10 @@ class Workplace(Protocol):
 
 
 class Measuring:
+    """Measures importances of the current phase, into `estimate`."""
+
     def __init__(self, engine: Workplace, measured: Sequence[GradientImportance], *, joint: bool, wrap: bool) -> None:
-        """`joint`, `wrap`: as `Loader` has them."""
+        """`joint`, `wrap`: as in `Loader`."""
         self.engine, net, fleet = engine, engine.net, engine.fleet
         self.loaders = {
             n: Loader(fleet, n, engine.most, joint=joint, together=self.at_once(n), wrap=wrap)
@@ -102,10 +105,9 @@ class Measuring:
         forces: Callable[[Tensor], list[Force]] | None = None,
         penalties: PredictionLoss | None = None,
     ) -> None:
-        """Importance of `theta` for the phase's training data, into `estimate`.
+        """Measure the importance of `theta` for the phase's training data, into `estimate`.
 
-        For an importance that includes them, `forces` are those of penalties on weights, as `Objective.forces` has
-        them, and `penalties` are those on predictions.
+        `forces` (as `Penalties.forces`) and `penalties` on predictions count in importances that include them.
         """
         engine, loader = self.engine, self.loaders[importance.batch]
         forces, penalties = (forces, penalties) if importance.penalised else (None, None)
@@ -126,12 +128,12 @@ class Measuring:
 
         def one_batch() -> None:
             engine.tested_gradients(theta, loader, loss, dropout=importance.dropout, learns=False)
-            share = loader.present() / engine.train_sizes  # a run out of batches adds nothing
+            share = loader.present() / engine.train_sizes  # a run without a batch adds nothing
             pushing = () if forces is None else forces(engine.gradient)
             add_importance(importance, self.estimate, engine.gradient, theta, share, pushing)
             loader.step.add_(1)
 
-        place = theta.data_ptr()  # captured work goes on with the network it began with: another needs its own
+        place = theta.data_ptr()  # captured work is bound to its network: another has its own
         self.estimate.zero_()
         loader.step.zero_()
         engine.seed_dropout(Purpose.IMPORTANCE, purpose)
@@ -155,7 +157,7 @@ class Measuring:
         forces: Callable[[Tensor], list[Force]] | None,
         count: int,
     ) -> None:
-        """What the next batches say, each as one more run with the same weights."""
+        """Add the next batches, each as one more run with the same weights."""
         engine = self.engine
         noise = engine.draws.noise if importance.dropout else None
         found = stacked_gradients(engine.net, theta, loader, engine.heads, loss, noise, count)  # (R, count, Pp)
@@ -163,7 +165,7 @@ class Measuring:
             found = found + _pushed(theta, forces)[:, : found.shape[2]].unsqueeze(1)
         share = self._shares(loader, count).unsqueeze(2)
         found = importance.reduce(found).mul_(share)
-        self.estimate.add_(of_each_run(lambda part: part.sum(1), 1, found))
+        self.estimate.add_(per_run(lambda part: part.sum(1), 1, found))
         loader.step.add_(count)
 
     def _grouped(
@@ -175,7 +177,7 @@ class Measuring:
         forces: Callable[[Tensor], list[Force]] | None,
         count: int,
     ) -> None:
-        """What the next batches of a run say, all in one pass through the network, layer by layer each for itself."""
+        """Add the next batches of a run, all in one pass through the network, layer by layer each by itself."""
         engine, layout = self.engine, self.engine.net.layout
         pushed = None if forces is None else _pushed(theta, forces)
         shares = importance.numerator * self._shares(loader, count)
@@ -203,13 +205,13 @@ class Measuring:
         loader.step.add_(count)
 
     def _shares(self, loader: Loader, count: int) -> Tensor:
-        """What each of the next batches counts, (R, count): a run out of batches adds nothing."""
+        """Return the weight of each of the next batches, (R, count); 0 for a run without a batch."""
         present = loader.there.index_select(1, loader.steps_ahead(count))
         return present / self.engine.train_sizes.unsqueeze(1)
 
 
 def _pushed(theta: Tensor, forces: Callable[[Tensor], list[Force]]) -> Tensor:
-    """The forces on weights (R, P) as a gradient."""
+    """Return the gradients of penalties on weights (R, P), summed."""
     found = torch.zeros_like(theta)
     for force in forces(found):
         force.add_to(found, theta)
@@ -224,8 +226,8 @@ def add_importance(
     share: Tensor,
     forces: Sequence[Force] = (),
 ) -> None:
-    """Add to the estimate (R, Pp) what the gradient (R, P) of one batch says, with the forces on theta (R, P), times
-    share (R,): in one pass over the rows where there is a GPU. The gradient is lost.
+    """Add the gradient (R, P) of one batch, with the forces on theta (R, P), reduced and times share (R,), to the
+    estimate (R, Pp): in one pass over the rows on a GPU. The gradient is overwritten.
     """
     ordered = sorted_forces(forces, len(theta))
     if passes.available(theta) and ordered.fit:
@@ -239,4 +241,4 @@ def add_importance(
             force.within(part).add_to(slope, theta[:, part])
         estimate[:, part].addcmul_(importance.reduce(slope), share.unsqueeze(1))
 
-    piece_by_piece(estimate, add)
+    for_each_chunk(estimate, add)

@@ -19,6 +19,8 @@ from kenyon.training.gradients import PredictionLoss
 
 
 class Penalties:
+    """The penalties of a method on the weights and predictions of one training."""
+
     def __init__(
         self,
         net: Net,
@@ -34,22 +36,22 @@ class Penalties:
         """
         self.net, self.method, self.heads = net, method, heads
         self.theta, self.importance, self.anchor, self.shown = theta, importance, anchor, shown
-        self.active = False  # whether penalties on weights act in this phase
-        self.first_task = True  # whether penalties on predictions do not adapt yet
+        self.active = False  # penalties on weights act in this phase
+        self.first_task = True  # penalties on predictions do not adapt yet
 
     @property
     def needs_own(self) -> bool:
-        """Whether each learner's own prediction is looked at."""
+        """True if a penalty needs each learner's own prediction."""
         return "learner_outputs" in self.method.needs
 
     @property
     def validated(self) -> PredictionLoss | None:
-        """The penalties on predictions that count in the validation loss; none of them sees learners' own outputs."""
+        """The penalties on predictions that count in the validation loss; none needs learners' own outputs."""
         counting = [penalty for penalty in self.method.prediction_penalties if penalty.validated]
-        return partial(self.said, counting) if counting else None
+        return partial(self.on_predictions, counting) if counting else None
 
     def values(self) -> list[Tensor]:
-        """What the penalties on weights amount to, (R,) each, of those that count in the validation loss."""
+        """Return the values (R,) of the penalties on weights that count in the validation loss."""
         if not self.active:
             return []
         weights = self._weights()
@@ -57,17 +59,19 @@ class Penalties:
         return [_one_each(penalty, penalty.value(weights), (len(self.theta),)) for penalty in counting]
 
     def forces(self, gradient: Tensor) -> list[Force]:
-        """The gradients of the penalties on weights; what these have learned gets its own in `gradient`."""
+        """Return the gradients of penalties on weights; those of their own learned parameters are added to
+        `gradient`.
+        """
         if not self.active:
             return []
         weights = self._weights()
         each = ((penalty, penalty.forces(weights, gradient)) for penalty in self.method.parameter_penalties)
         return [force for penalty, forces in each for force in _listed(penalty, forces)]
 
-    def said(
+    def on_predictions(
         self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
     ) -> Tensor:
-        """Penalties on predictions, of samples that count with the given weights (..., B)."""
+        """Return the penalties on predictions, for samples with the given weights (..., B)."""
         views = self.net.layout.views(row, frozenset(self.net.learned))
         seen = Predictions(
             log_p=out.logits.log_softmax(-1),
@@ -82,20 +86,20 @@ class Penalties:
         return sum(terms[1:], terms[0])
 
     def _weights(self) -> Weights:
-        """What penalties on weights look at."""
+        """Return what penalties on weights see."""
         of_mechanisms = {name: tensor for shown in self.shown for name, tensor in shown().items()}
         return Weights(self.net, self.theta, self.heads, self.importance, self.anchor, **of_mechanisms)
 
 
 def _repeated(strength: float | Tensor, value: Tensor) -> float | Tensor:
-    """For every row, also where several batches of each run lie side by side."""
+    """Return the strength of every row, also where rows are several batches of each run."""
     if not isinstance(strength, Tensor) or strength.shape == value.shape:
         return strength
     return strength.repeat_interleave(len(value) // len(strength))
 
 
 def _one_each(penalty: Penalty, value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Somebody's own penalty may sum over runs too, and each would then count those beside it."""
+    """Check that a penalty gives one number a run: a user's penalty may sum over runs by mistake."""
     if isinstance(value, Tensor) and value.shape == shape:
         return value
     found = f"a tensor {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -113,12 +117,12 @@ def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
     found = f"a list with {strange[0]} in it" if whole is forces else f"no list but {type(forces).__name__}"
     raise ConfigError(
         f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
-        "kenyon.backends.triton.updates), empty where nothing does: return [QuadraticPull(...)]."
+        "kenyon.methods.penalties), empty where nothing does: return [QuadraticPull(...)]."
     )
 
 
 def check_fit(net: Net, streams: Sequence[Stream], method: Method) -> None:
-    """Streams of one fleet are alike (`Fleet`): the first speaks for all."""
+    """Check that network, streams and method fit. All streams are alike (see `Fleet`): the first is checked."""
     if not streams:
         raise ConfigError("There is no stream to learn from. Give one for every run: [source.stream(seed=0)].")
     stream = streams[0]

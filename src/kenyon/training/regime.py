@@ -24,24 +24,24 @@ _KINDS: dict[str, tuple[type, str]] = {
 
 
 def check_fields(regime: Any) -> None:
-    """That the fields of a regime are of the kinds that they are annotated with."""
+    """Check that the fields of a regime have the types of their annotations."""
     for field in fields(regime):
-        kind, said = _KINDS.get(str(field.type), (object, ""))
+        kind, words = _KINDS.get(str(field.type), (object, ""))
         value = getattr(regime, field.name)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind in (Integral, Real)):
-            raise expected(field.name, said, value)
+            raise expected(field.name, words, value)
 
 
 @dataclass(frozen=True)
 class Training:
     """The training regime of a benchmark. Defaults: CIFAR family (Supplementary Section 2.2).
 
-    schedule plateau: a validation loss that is not better for `patience` epochs divides the rate by `drop` and starts
-    the optimiser anew; the weights with the best one are kept. schedule step: the rate is divided by `drop` once,
-    after `drop_epoch` epochs; nothing is validated and the last weights are kept.
+    schedule plateau: a validation loss that does not improve for `patience` epochs divides the rate by `drop` and
+    resets the optimizer; the weights with the best loss are kept. schedule step: the rate is divided by `drop` once,
+    after `drop_epoch` epochs; nothing is validated and the final weights are kept.
     """
 
-    epochs: int = 100  # of every task; those at its end that can change nothing are left out (`schedule.Plateau`)
+    epochs: int = 100  # of every task; final epochs that can change nothing are skipped (`Plateau`)
     batch: int = 256
     rate: float = 1e-3  # the learning rate at the start of every task
     patience: int = 5
@@ -51,14 +51,13 @@ class Training:
     momentum: float = 0.9  # of sgd
     schedule: ScheduleName = "plateau"
     drop_epoch: int = 30
-    # One optimiser for all tasks, whose momentum goes on from one to the next; that of heads of their own does not.
-    carry: bool = False
-    penalties_from: int = 2  # the task, counted from 1, from which on penalties on weights act
-    # No weight is held harder by its importance than steps of sgd can follow (`stiffness.bound`). Not published.
+    carry: bool = False  # the optimizer's momentum is carried from task to task, except for that of task heads
+    penalties_from: int = 2  # the first task, counted from 1, in which penalties on weights act
+    # Importances are bounded by the stability limit of sgd (`backends.optimizers.bound`). Not published.
     bounded: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """What came later is left out where it is as it was: states and analyses from before are found by these."""
+        """Return the settings; later additions are left out at their defaults: earlier files compare equal."""
         return {name: value for name, value in asdict(self).items() if name != "bounded" or value}
 
     def __post_init__(self) -> None:

@@ -36,7 +36,7 @@ from kenyon.training.gradients import idle_heads
 from kenyon.training.objective import Penalties, check_fit
 from kenyon.training.regime import Training, choose_schedule
 from kenyon.utils.clock import since
-from kenyon.utils.determinism import is_steady
+from kenyon.utils.determinism import is_deterministic
 from kenyon.utils.threads import cpu_threads
 
 # Called by `Trainer.run` after every epoch; returns True to stop there.
@@ -67,7 +67,7 @@ class Trainer:
         self.device = net.device
         if self.device.type == "cuda":
             # Shapes never change: search the fastest convolution, except where it has to be the same every time.
-            torch.backends.cudnn.benchmark = not is_steady()
+            torch.backends.cudnn.benchmark = not is_deterministic()
         tasks, stages = range(len(streams[0].tasks)), len(method.stages)
         learned = [tuple(tasks)] if method.schedule == "joint" else [(t,) for t in tasks]
         self.phases: list[tuple[int, ...]] = [some for some in learned for _ in range(stages)]
@@ -171,7 +171,11 @@ class Trainer:
     def batch_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The loss of a training batch; penalties on weights come as closed-form gradients instead."""
         loss, on_predictions = self.engine.batch_loss(row, out, batch), self.method.prediction_penalties
-        return loss + self.penalties.said(on_predictions, run, row, out, batch.weight) if on_predictions else loss
+        return (
+            loss + self.penalties.on_predictions(on_predictions, run, row, out, batch.weight)
+            if on_predictions
+            else loss
+        )
 
     @torch.no_grad()
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""Time that never runs backwards, whatever the clock does: a machine that slept, or was moved, may show any time."""
+"""Durations that are never negative: the clock of a machine that was suspended or migrated may step backwards."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import time
 
 
 def since(started: float) -> float:
-    """Seconds since `time.perf_counter()` said `started`, never less than 0."""
+    """Return the seconds since `time.perf_counter()` returned `started`, at least 0."""
     return max(0.0, time.perf_counter() - started)
 
 
 class Stopwatch:
+    """A monotonic stopwatch that restarts when the clock is set back, so that no caller waits for ever."""
+
     def __init__(self) -> None:
         self.start()
 
@@ -19,7 +21,7 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Since it was started. A clock that is set back starts it anew: who waits does not wait for ever."""
+        """Seconds since the start."""
         now = time.monotonic()
         self.began = min(self.began, now)
         return now - self.began

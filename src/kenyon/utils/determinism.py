@@ -1,13 +1,12 @@
-"""Numbers that do not depend on how many runs train together, also on a GPU: with --deterministic.
+"""Deterministic and batch-invariant computation on a GPU: what `--deterministic` sets.
 
-A library chooses its algorithm, and with it the order of its sums, by the number of matrices or rows it is given.
-Given those of one run at a time it always chooses the same.
+On a CPU numbers repeat anyway. On a GPU most do: Kenyon's own kernels add in a fixed order. PyTorch's do not always:
+cuDNN picks the fastest convolution by trying, and some sums are added in the order in which threads finish.
+`deterministic` asks PyTorch for the algorithms that repeat.
 
-PyTorch's deterministic algorithms, for a GPU whose numbers shall repeat bit for bit.
-
-On a CPU the numbers repeat anyway. On a GPU most do: Kenyon's own kernels add in a fixed order. What is left are
-PyTorch's: cuDNN picks the fastest convolution by trying, and some sums are added in whatever order threads finish.
-What depends on the number of runs that train together, `of_each_run` divides run by run meanwhile.
+Libraries also choose an algorithm, and with it the order of its sums, by the number of matrices or rows in a call.
+While `deterministic` lasts, `per_run` therefore calls them with those of one run at a time, so that the numbers of a
+run do not depend on how many runs train together.
 """
 
 from __future__ import annotations
@@ -20,53 +19,51 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
-from kenyon.utils.threads import Shared
+from kenyon.utils.threads import SharedSetting
 
-USUAL_RUNS = 5  # as many as sums are divided for, however many there are
+USUAL_RUNS = 5  # kernels divide their sums as for this many runs, however many there are
 
 
-def is_steady() -> bool:
+def is_deterministic() -> bool:
     return torch.are_deterministic_algorithms_enabled()
 
 
-def of_each_run(function: Callable[..., Tensor], rows: int, *operands: Tensor) -> Tensor:
-    """The function of operands (R * rows, ...), all at once, or where numbers are to be steady run by run."""
-    if not is_steady() or len(operands[0]) == rows:
+def per_run(function: Callable[..., Tensor], rows: int, *operands: Tensor) -> Tensor:
+    """Apply a function to operands (R * rows, ...): in one call, or run by run while `deterministic` lasts."""
+    if not is_deterministic() or len(operands[0]) == rows:
         return function(*operands)
     parts = zip(*(operand.split(rows) for operand in operands), strict=True)
     return torch.cat([function(*part) for part in parts])
 
 
-def _ask() -> Callable[[], None]:
+def _enable() -> Callable[[], None]:
     # Read when cuBLAS is first used: two work spaces of fixed size, so that streams do not share one.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
-    asked, warned = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    cudnn_before = cudnn.deterministic, cudnn.benchmark
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(True)
     cudnn.deterministic, cudnn.benchmark = True, False
 
-    def put_back() -> None:
-        torch.use_deterministic_algorithms(asked, warn_only=warned)
-        cudnn.deterministic, cudnn.benchmark = before
+    def restore() -> None:
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+        cudnn.deterministic, cudnn.benchmark = cudnn_before
 
-    return put_back
+    return restore
 
 
-_asked = Shared(_ask)
+_deterministic_algorithms = SharedSetting(_enable)
 
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """While this lasts, only algorithms that repeat; slower. Without being wanted it changes nothing."""
+    """Use deterministic algorithms only, which are slower; changes nothing unless `wanted`."""
     if not wanted:
         yield
         return
     try:
-        with _asked:
+        with _deterministic_algorithms:
             yield
     except RuntimeError as error:
         if "deterministic" not in str(error):

@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all, and files that cannot be used.
+"""Files and the machine they are written from: paths, atomic writes, locks, and the identity of processes.
 
-This machine, as others see it that share a folder with it.
+Several processes, also of several machines, may share a folder. Files are written under a name of the process's own
+and renamed, so that a reader finds a whole file or none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,17 +23,16 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-# What a disk that can sync says when it has failed to; others mean that a file system has no such thing.
-FAILING = (errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+# ---------------------------------------------------------------------- paths
 
 
 def as_path(name: str, value: Any) -> Path:
-    """An argument that says where files are."""
+    """Return an argument called `name` as a path that the file system can have."""
     try:
         path = Path(value)
     except TypeError:
         raise expected(name, "a path", value) from None
-    if isinstance(value, str) and not value:
+    if value == "":
         raise ConfigError(f"{name} is empty. Give a path; the present folder is '.'.")
     if "\0" in str(path):
         raise expected(name, "a path, which has no character 0", value)
@@ -43,40 +43,45 @@ def as_path(name: str, value: Any) -> Path:
     return path
 
 
-def is_there(path: Path) -> bool:
-    """Whether something is there that this process may see. `Path.exists` raises where it may not look, or where a
-    name is too long.
+def exists(path: Path) -> bool:
+    """Return True if this process can see the path. `Path.exists` raises where it may not look, or where a name is
+    too long.
     """
     return os.path.exists(path)  # noqa: PTH110
 
 
 def is_folder(path: Path) -> bool:
-    """Like `is_there`."""
+    """Like `exists`, for a folder."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def is_file(path: Path) -> bool:
-    """Like `is_there`."""
+    """Like `exists`, for a file."""
     return os.path.isfile(path)  # noqa: PTH113
 
 
-def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> None:
-    """Write a file, given whole or in pieces, so that it is there whole or not at all.
+# ---------------------------------------------------------------------- writing
 
-    It is written beside its place under a name of this process's own, synced, renamed, and the folder synced: after
-    the return it is there even if the power fails; until then what was there before is.
+# Errors of a disk that supports syncing; others mean that the file system has no such operation.
+SYNC_ERRORS = (errno.EIO, errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+
+
+def write_atomically(path: Path, *chunks: bytes | memoryview) -> None:
+    """Write a file, in one chunk or several, so that it is there whole or not at all.
+
+    The data are written to a temporary file in the same folder, synced and renamed, and the folder is synced: after
+    the return the file survives a power failure; before it, the previous file is intact.
     """
     if not path.name:
         problem = IsADirectoryError(errno.EISDIR, "it is a folder")
         raise ResultsError(f"Cannot write {path}: it is a folder. Give the name of a file.") from problem
     temporary = temporary_path(path)
-    pieces = (data,) if isinstance(data, bytes) else data
     try:
         make_folder(path.parent)
-        remove_unfinished(path.parent, path.name)
+        remove_stale(path.parent, path.name)
         with temporary.open("wb") as file:
-            for piece in pieces:
-                file.write(piece)
+            for chunk in chunks:
+                file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -93,12 +98,22 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes | memoryview]) -> 
 
 
 def temporary_path(path: Path) -> Path:
-    """Of this process alone, also where several machines write into one folder."""
-    return path.with_name(f"{path.name}.{MACHINE}-{os.getpid()}.tmp")
+    """Return the temporary name of a file, unique to this process among all machines that share the folder."""
+    return path.with_name(f"{path.name}.{MACHINE_ID}-{os.getpid()}.tmp")
+
+
+def remove_stale(folder: Path, name: str = "*") -> None:
+    """Remove temporary files of killed processes, which may be gigabytes. Those of other machines stay: their
+    processes may be alive.
+    """
+    for path in folder.glob(f"{name}.*.tmp"):
+        owner = re.search(rf"\.(?:{MACHINE_ID}-)?(\d+)\.tmp$", path.name)
+        if owner and not is_alive(int(owner[1])):
+            path.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that cannot be used, so that it is in nobody's way and can still be looked at."""
+    """Rename a file that cannot be used, so that it blocks nothing and can be inspected; return its new path."""
     number, aside = 1, path.with_name(f"{path.name}.damaged")
     while aside.exists():
         number += 1
@@ -111,27 +126,38 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, and sync them: files in a folder lost to a power failure are lost with it."""
+    if not folder.is_dir():
+        if folder.exists() and not folder.is_dir():  # another process may have made it just now
+            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder lasting. Not every file system can, and Windows has no such thing; but a disk that
-    fails at it may have lost them.
-    """
+    """Make the names in a folder durable, where the system can; raise if the disk fails at it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno in FAILING:
+        if error.errno in SYNC_ERRORS:
             raise
     finally:
         os.close(handle)
 
 
-@contextlib.contextmanager
-def alone_in(folder: Path) -> Iterator[None]:
-    """For a moment, among the processes that ask for the same: what one reads and then writes, none writes between.
+# ---------------------------------------------------------------------- locks
 
-    Where the system or the file system has no such locks, nobody waits.
+
+@contextlib.contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a folder, among processes that use this function, for a read followed by a write.
+
+    Without support by the system or the file system, there is no lock.
     """
     if fcntl is None or not folder.is_dir():
         yield
@@ -148,9 +174,9 @@ def alone_in(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def locked(file: IO[bytes]) -> bool:
-    """Lock an open file until it is closed, and say whether that could be done: another process may have it. Where
-    the system or the file system has no locks, it counts as done.
+def try_lock(file: IO[bytes]) -> bool:
+    """Lock an open file until it is closed; return False if another process holds the lock. True without support by
+    the system or the file system.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,50 +187,33 @@ def locked(file: IO[bytes]) -> bool:
     return True
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder with those above it, lasting: files in a folder that a power failure takes are gone with it."""
-    if not folder.is_dir():
-        if folder.exists() and not folder.is_dir():  # another process may have made it just now
-            raise NotADirectoryError(errno.ENOTDIR, f"{folder} is a file, where a folder has to be")
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync_folder(folder.parent)
+# ---------------------------------------------------------------------- this machine
+
+HOST_NAME = platform.node() or "unnamed"  # for messages
 
 
-def remove_unfinished(folder: Path, name: str = "*") -> None:
-    """Remove what processes that were killed while they wrote a file have left: it may be gigabytes.
-
-    Of other machines nobody here can say what is alive.
+def _machine_id() -> str:
+    """Return a digest that processes share whose process numbers mean the same. Containers of one machine may share a
+    host name, but number their own processes.
     """
-    for left in folder.glob(f"{name}.*.tmp"):
-        owner = re.search(rf"\.(?:{MACHINE}-)?(\d+)\.tmp$", left.name)
-        if owner and not alive(int(owner[1])):
-            left.unlink(missing_ok=True)
-
-
-NAME = platform.node() or "unnamed"  # for people
-
-
-def _identity() -> str:
-    """Processes whose numbers mean the same: containers of one machine may have one name, but count their own."""
-    words = [NAME]
+    facts = [HOST_NAME]
     with contextlib.suppress(OSError):
-        words.append(str(Path("/proc/self/ns/pid").readlink()))
-    return hashlib.sha256("/".join(words).encode()).hexdigest()[:8]
+        facts.append(str(Path("/proc/self/ns/pid").readlink()))
+    return hashlib.sha256("/".join(facts).encode()).hexdigest()[:8]
 
 
-MACHINE = _identity()
+MACHINE_ID = _machine_id()
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def alive(process: int) -> bool:
-    """Whether a process of this machine is still there."""
+def is_alive(process: int) -> bool:
+    """Return True if a process of this machine exists, also where that cannot be found out."""
     if os.name != "posix":
-        return True  # nothing can be asked without harm
+        return True  # os.kill would end it
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):

@@ -1,17 +1,16 @@
-"""What was written by another version: an older form is brought up to the present one step by step, a newer refused.
+"""File formats: versions with their migrations, and checksums.
 
-Whoever changes what a file says adds 1 to the `present` number of its kind and one step here or beside it, from the
-number before to the new one. A step takes the plain contents of a file and returns them as the next form has them.
+A file of an older version is migrated step by step to the current form; one of a newer version is refused. To change
+what a file holds, add 1 to the `present` number of its kind and a step from the number before: a function from the
+plain contents of a file to those of the next form.
 
-Checksums of files: whether a file still says what Kenyon wrote.
-
-Three kinds of files, three places for the checksum:
+Each kind of file has its checksum in another place:
 
 - JSON has it as the entry `checksum`: SHA-256 of the contents, whatever their layout.
-- Weights are named by the result beside them, with size and SHA-256 of the whole file.
-- States and saved learners (safetensors) have a CRC-32 over every byte in their header.
+- Weights are named, with size and SHA-256 of the whole file, in the result next to them.
+- Checkpoints and saved learners (safetensors) have a CRC-32 over every byte in their header.
 
-A checksum tells damage and careless edits. It is no signature: whoever means to deceive computes a new one.
+A checksum detects damage and careless edits. It is no signature: it does not protect against intent.
 """
 
 from __future__ import annotations
@@ -38,24 +37,25 @@ Step = Callable[[Body], Body]
 
 @dataclass(frozen=True)
 class Formats:
-    """The forms of one kind of file. `steps[n]` leads from form n to n + 1."""
+    """The versions of one kind of file. `steps[n]` migrates from version n to n + 1."""
 
     kind: str
     present: int
     steps: Mapping[int, Step] = field(default_factory=dict)
-    instead: str = "choose another folder with --out"  # of updating, for whoever has a newer file
+    instead: str = "choose another folder with --out"  # of updating Kenyon, when the file is newer
 
     def __post_init__(self) -> None:
         assert set(self.steps) == set(range(1, self.present)), "one step from every form to the next"
 
     def read(self, body: Body, path: Path) -> Body:
-        """The contents in the present form. Raises ValueError for a number that none ever had."""
+        """Return the contents in the current form. Raises ValueError for a number that no version has had."""
         if not isinstance(body, dict):
             raise ValueError(f"it is no object in braces but a {type(body).__name__}")
-        said = body["format"]
-        number = int(said) if isinstance(said, str) else said
-        if type(number) is not int:
-            raise ValueError(f"there is no format {said!r}")
+        written = body["format"]
+        try:
+            number = int(str(written))  # a number in JSON, text in the header of tensors
+        except ValueError:
+            raise ValueError(f"there is no format {written!r}") from None
         self.refuse_newer(number, path)
         if number < 1:
             raise ValueError(f"there is no format {number}")
@@ -64,7 +64,7 @@ class Formats:
         return body
 
     def refuse_newer(self, number: Any, path: Path) -> None:
-        """Nothing else is asked of what a newer version has written."""
+        """Raise ResultsError for a file of a newer version, before anything else of it is checked."""
         if type(number) is int and number > self.present:
             raise ResultsError(
                 f"{path} is a {self.kind} of format {number}, made by a newer version of Kenyon; this one reads "
@@ -74,16 +74,15 @@ class Formats:
 
 ENTRY = "checksum"  # of a JSON object
 ALGORITHM = "sha256:"
-UNKNOWN = b'"checksum":"00000000"'  # where the checksum of tensors goes, as it counts in the checksum itself
+ZEROED = b'"checksum":"00000000"'  # the entry of tensors as it counts in the checksum itself
 BLOCK = 2**24
-WEIGHTS = re.compile(
-    r"weights-(\d+)(-after-\d+)?\.safetensors"
-)  # of a seed: the final ones, or those after some tasks
+# Of a seed: the final weights, or those after a number of tasks.
+WEIGHTS = re.compile(r"weights-(\d+)(-after-\d+)?\.safetensors")
 CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False)
 
 
 class ChangedError(ResultsError):
-    """A file that is not what Kenyon wrote."""
+    """A file whose checksum is not that of its contents."""
 
     def __init__(self, path: Path, reason: str, remedy: str) -> None:
         self.path, self.reason = path, reason
@@ -110,14 +109,12 @@ def with_checksum(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_checksum(body: Any) -> bool:
-    """Whether a JSON file has a checksum of Kenyon's. Those of earlier versions, and of other programs, have none."""
-    return isinstance(body, dict) and isinstance(body.get(ENTRY), str) and body[ENTRY].startswith(ALGORITHM)
+    """Return True if a JSON value has a checksum of Kenyon's. Old files and those of others have none."""
+    return isinstance(body, dict) and str(body.get(ENTRY)).startswith(ALGORITHM)
 
 
 def check_json(body: Any, path: Path, *, needed: bool = False) -> None:
-    """Raise ChangedError where a file that was read has a checksum, and not that of its contents; or has none, though
-    one is `needed`.
-    """
+    """Raise ChangedError if the checksum of an object that was read is wrong, or missing though `needed`."""
     if not has_checksum(body):
         if needed:
             raise ChangedError(path, "its checksum is gone", accepting(path))
@@ -126,7 +123,7 @@ def check_json(body: Any, path: Path, *, needed: bool = False) -> None:
 
 
 def accepting(path: Path) -> str:
-    """Say what to do about a JSON file that has changed."""
+    """Return the remedy for a JSON file that has changed."""
     return (
         "Put back another copy of it. If the change is meant, "
         f"`kenyon verify --accept {shlex.quote(str(path))}` takes the file as it is."
@@ -134,7 +131,7 @@ def accepting(path: Path) -> str:
 
 
 def crc_of_json(value: Any) -> int:
-    """Return the CRC-32 of a value as `json.dumps` writes it, which is what the plan of a sweep has."""
+    """Return the CRC-32 of a value as `json.dumps` writes it: the checksum in the plan of a sweep."""
     return zlib.crc32(json.dumps(value).encode())
 
 
@@ -143,7 +140,7 @@ def crc_of_json(value: Any) -> int:
 
 @dataclass(frozen=True)
 class FileSum:
-    """Size and SHA-256 of a file: what `sha256sum` prints."""
+    """Size and SHA-256 of a file, as `sha256sum` prints it."""
 
     size: int
     sha256: str
@@ -163,16 +160,16 @@ class FileSum:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], head: Mapping[str, str]) -> None:
-    """Write tensors and a header, to which a `checksum` is added, as safetensors: whole or not at all."""
+    """Write tensors and a header, with a `checksum` added, as safetensors: whole or not at all."""
     from safetensors.torch import save
 
     data = save(
         {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
         metadata={**head, ENTRY: "0" * 8},
     )
-    begin = data.index(UNKNOWN) + len(UNKNOWN) - 9
+    begin = data.index(ZEROED) + len(ZEROED) - 9
     whole = memoryview(data)
-    write_atomically(path, (whole[:begin], f"{zlib.crc32(whole):08x}".encode(), whole[begin + 8 :]))
+    write_atomically(path, whole[:begin], f"{zlib.crc32(whole):08x}".encode(), whole[begin + 8 :])
 
 
 def tensors_intact(path: Path, checksum: str) -> bool:
@@ -182,17 +179,17 @@ def tensors_intact(path: Path, checksum: str) -> bool:
     """
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        head = file.read(length).replace(f'"checksum":"{checksum}"'.encode(), UNKNOWN, 1)
-        found = zlib.crc32(head, zlib.crc32(length.to_bytes(8, "little")))
+        head = file.read(length).replace(f'"checksum":"{checksum}"'.encode(), ZEROED, 1)
+        crc = zlib.crc32(head, zlib.crc32(length.to_bytes(8, "little")))
         while block := file.read(BLOCK):
-            found = zlib.crc32(block, found)
-    return f"{found:08x}" == checksum
+            crc = zlib.crc32(block, crc)
+    return f"{crc:08x}" == checksum
 
 
 def read_header(path: Path) -> tuple[dict[str, str], int]:
     """Return the metadata of a safetensors file, and the size that the file should have, without reading tensors.
 
-    Raises ValueError where it is none, and OSError.
+    Raises ValueError if it is not a safetensors file, and OSError.
     """
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -200,10 +197,8 @@ def read_header(path: Path) -> tuple[dict[str, str], int]:
         if not 2 <= length <= size - 8:
             raise ValueError("it is cut off, or no safetensors file")
         head = json.loads(file.read(length))
-    if not isinstance(head, dict):
-        raise ValueError("its header is no object")
-    metadata = head.pop("__metadata__", {})
     try:
+        metadata = head.pop("__metadata__", {})
         end = max((int(entry["data_offsets"][1]) for entry in head.values()), default=0)
         return {str(name): str(text) for name, text in metadata.items()}, 8 + length + end
     except (LookupError, TypeError, AttributeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Functions that Triton compiles for a GPU, in modules that can be imported without it."""
+"""The decorator of Triton kernels, for modules that must import without Triton."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ except ImportError:
 
 
 def jit(kernel: Any) -> Any:
-    """A kernel as Triton launches it; where Triton is absent, nobody asks for it."""
+    """Compile a kernel with Triton; without Triton, return the function, which is never called."""
     return kernel if triton is None else triton.jit(kernel)

@@ -1,8 +1,8 @@
-"""Matrix products on a CPU whose bits do not depend on where in memory their operands lie.
+"""CPU matrix products whose bits do not depend on the memory address of their operands.
 
-On CPUs that are not Intel's those of MKL do, and so a run's numbers on the runs beside it, unless it is told before
-its first product. In float32, which runs are computed in, they then do not depend on the number of threads either;
-in float64 they may.
+On CPUs of other vendors than Intel, MKL picks a code path by the alignment of the operands, so that the numbers of a
+run depend on the runs that train with it, unless MKL_CBWR is set before the first product. With it, products in
+float32, which runs are computed in, do not depend on the number of threads either; in float64 they may.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 
 
-def ask_for_equal_bits(cpus: str | os.PathLike[str] = "/proc/cpuinfo") -> None:
-    """Respects an existing MKL_CBWR. Imports nothing, since `import kenyon` begins with it."""
+def request_equal_bits(cpus: str | os.PathLike[str] = "/proc/cpuinfo") -> None:
+    """Set MKL_CBWR on CPUs that need it; respects an existing value. `import kenyon` calls this first, so it imports
+    nothing.
+    """
     try:
         with open(cpus) as file:  # noqa: PTH123
             vendor = next((line for line in file if line.startswith("vendor_id")), "")

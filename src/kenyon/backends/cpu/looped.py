@@ -30,7 +30,7 @@ from kenyon.backends.executor import LayerExecutor, Request
 from kenyon.backends.layers import Params, kept, known_layers
 from kenyon.backends.layout import place_of
 from kenyon.backends.triton.dropout import dropped_plain
-from kenyon.utils.threads import side_by_side
+from kenyon.utils.threads import parallel_map
 
 # Samples of a part: few enough that there are four parts for four cores, but not so few that convolutions are slow.
 PARTS, FEWEST, MOST = 4, 10, 128
@@ -69,7 +69,7 @@ class _Apart(torch.autograd.Function):
             with torch.set_grad_enabled(needed):
                 return features(part, mine), mine
 
-        found = side_by_side(forwards, parts)
+        found = parallel_map(forwards, parts)
         if needed:
             ctx.parts, ctx.found = parts, found
         return torch.cat([f.detach() for f, _ in found]).unflatten(0, (parts[-1].learner + 1, -1))
@@ -81,7 +81,7 @@ class _Apart(torch.autograd.Function):
             part, (features, mine) = ctx.parts[number], ctx.found[number]
             return torch.autograd.grad(features, tuple(mine.values()), slope[part.learner, part.samples])
 
-        gradients = side_by_side(backwards, range(len(ctx.parts)))
+        gradients = parallel_map(backwards, range(len(ctx.parts)))
         totals: list[tuple[Tensor, ...]] = []  # of each learner
         for part, gradient in zip(ctx.parts, gradients, strict=True):
             if part.learner == len(totals):
@@ -163,7 +163,7 @@ class _DenseInShares(torch.autograd.Function):
 
 
 def _all(work: Sequence[Callable[[], None]]) -> None:
-    side_by_side(lambda one: one(), work)
+    parallel_map(lambda one: one(), work)
 
 
 LAID_OUT = torch.channels_last  # in which a CPU's convolutions are faster, 1.1 to 1.7 times for our backbones

@@ -16,7 +16,7 @@ from kenyon.backends.cuda.choices import Stage
 from kenyon.backends.cuda.interface import Build, Kernel, Pictures, Source, Target
 from kenyon.backends.cuda.packing import Packing, Totals, taken
 from kenyon.backends.cuda.plan import DenseTiling, Tiling
-from kenyon.utils.determinism import USUAL_RUNS, is_steady
+from kenyon.utils.determinism import USUAL_RUNS, is_deterministic
 
 ACTIVATIONS, IMAGES, POOLED = 0, 1, 2  # SOURCE of a kernel
 RELU, RELU_POOL, AS_IS, MASKED, BIAS, BIAS_POOL = range(6)  # RESULT of `convolve`
@@ -168,7 +168,7 @@ class ConvolutionStack:
 
     def _totals_of(self, batch: int, runs: int) -> Totals:
         """The sums that `weigh` leaves for each layer: weights, then bias."""
-        shared_by = USUAL_RUNS * self.apart if is_steady() else runs
+        shared_by = USUAL_RUNS * self.apart if is_deterministic() else runs
         if (batch, runs, shared_by) not in self._totals:
             shapes = []
             for s in self.stages:

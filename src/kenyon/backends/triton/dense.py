@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.fused import works
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 from kenyon.utils.jit import jit
 
 try:
@@ -63,7 +63,7 @@ class _DenseLayer(torch.autograd.Function):
         flat, w = ctx.saved_tensors
         dy = gradient.flatten(0, -3)
         place, learners = None if ctx.place is None else ctx.place.flatten(0, -3), ctx.lead[-1]
-        dw = of_each_run(weight_gradient, learners, dy, flat) if place is None else weight_gradient(dy, flat, place)
+        dw = per_run(weight_gradient, learners, dy, flat) if place is None else weight_gradient(dy, flat, place)
         dx, db = _of_inputs(dy, w, learners), _summed(dy, learners)
         dx, dw, db = (part.unflatten(0, ctx.lead) for part in (dx, dw, db))
         return dx, dw, db, None
@@ -89,16 +89,16 @@ class _FactoredLayer(torch.autograd.Function):
 
 def _outputs(x: Tensor, w: Tensor, bias: Tensor, learners: int) -> Tensor:
     """x (K, B, I) by w (K, O, I) and biases (K, O)"""
-    return of_each_run(torch.baddbmm, learners, bias.to(x.dtype).unsqueeze(1), x, w.transpose(1, 2))
+    return per_run(torch.baddbmm, learners, bias.to(x.dtype).unsqueeze(1), x, w.transpose(1, 2))
 
 
 def _of_inputs(dy: Tensor, w: Tensor, learners: int) -> Tensor:
-    return of_each_run(torch.bmm, learners, dy, w)
+    return per_run(torch.bmm, learners, dy, w)
 
 
 def _summed(dy: Tensor, learners: int) -> Tensor:
     wide = torch.promote_types(dy.dtype, torch.float32)
-    return of_each_run(lambda part: part.sum(1, dtype=wide), learners, dy)
+    return per_run(lambda part: part.sum(1, dtype=wide), learners, dy)
 
 
 def weight_gradient(dy: Tensor, x: Tensor, place: Tensor | None = None) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kenyon.backends.triton.fused import works
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 from kenyon.utils.jit import jit
 
 try:
@@ -60,15 +60,15 @@ class _Wide(torch.autograd.Function):
                 x, weight, bias.contiguous(), parts, N, F, C, wide, WIDE_ROWS, SHARE, DEEP, num_warps=4
             )
         ctx.save_for_backward(x, weight)
-        return of_each_run(lambda each: each.sum(1), 1, parts)
+        return per_run(lambda each: each.sum(1), 1, parts)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        dx = of_each_run(torch.bmm, 1, dy, weight)
-        dw = of_each_run(torch.bmm, 1, dy.transpose(1, 2), x)
-        return dx, dw, of_each_run(lambda each: each.sum(1), 1, dy)
+        dx = per_run(torch.bmm, 1, dy, weight)
+        dw = per_run(torch.bmm, 1, dy.transpose(1, 2), x)
+        return dx, dw, per_run(lambda each: each.sum(1), 1, dy)
 
 
 @jit
@@ -143,7 +143,7 @@ class _Heads(torch.autograd.Function):
         found = torch.empty_like(features)
         partial = torch.empty((R, blocks, C, F), device=features.device)
         _backward[(blocks, R)](gradient, features, weight, found, partial, rows, F, C, wide, ROWS, num_warps=8)
-        dw, db = (of_each_run(lambda rows: rows.sum(1), 1, part) for part in (partial, gradient.flatten(1, 2)))
+        dw, db = (per_run(lambda rows: rows.sum(1), 1, part) for part in (partial, gradient.flatten(1, 2)))
         return found, dw, db
 
 

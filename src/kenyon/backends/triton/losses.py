@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 from kenyon.utils.jit import jit
 
 try:
@@ -56,7 +56,7 @@ class _Surprise(torch.autograd.Function):
         ctx.save_for_backward(slope)
         if total.shape[-1] == 1:
             return total.squeeze(-1)
-        return total.sum(-1) if total.ndim == 1 else of_each_run(lambda parts: parts.sum(-1), 1, total)
+        return total.sum(-1) if total.ndim == 1 else per_run(lambda parts: parts.sum(-1), 1, total)
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 from kenyon.utils.jit import jit
 
 try:
@@ -129,7 +129,7 @@ def group_squares(rows: Tensor, bounds: Tensor) -> Tensor:
         return torch.stack([rows[:, a:b].square().sum(1) for a, b in pairwise(ends)], dim=1)
     partial = torch.empty((len(rows), groups, SHARES), device=rows.device)
     _squares[(groups, SHARES, len(rows))](rows, bounds, partial, rows.stride(0), BLOCK, num_warps=4)
-    return of_each_run(lambda part: part.sum(2), 1, partial)
+    return per_run(lambda part: part.sum(2), 1, partial)
 
 
 def adam(

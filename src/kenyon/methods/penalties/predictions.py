@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kenyon.methods.penalties.strength import Strength, check_strength, check_word
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 
 if TYPE_CHECKING:
     from kenyon.models import Net
@@ -143,7 +143,7 @@ class _PublishedDivergence(torch.autograd.Function):
 
 
 def _products(a: Tensor, b: Tensor) -> Tensor:
-    return of_each_run(torch.bmm, 1, a, b) if a.ndim == 3 else a @ b
+    return per_run(torch.bmm, 1, a, b) if a.ndim == 3 else a @ b
 
 
 @dataclass(frozen=True)

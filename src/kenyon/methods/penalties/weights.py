@@ -17,7 +17,7 @@ from torch import Tensor
 from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay, group_squares
 from kenyon.methods.penalties.predictions import Confidence, Divergence, PredictionPenalty, Predictions
 from kenyon.methods.penalties.strength import Strength, check_strength, check_word, per_run, strength_of
-from kenyon.utils.determinism import is_steady
+from kenyon.utils.determinism import is_deterministic
 
 if TYPE_CHECKING:
     from kenyon.models import Net
@@ -224,4 +224,4 @@ def _sums(x: Tensor, axes: int) -> Tensor:
     number of runs.
     """
     flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be a scalar
-    return torch.stack([run.sum(-1) for run in flat]) if is_steady() or not x.is_cuda else flat.sum(-1)
+    return torch.stack([run.sum(-1) for run in flat]) if is_deterministic() or not x.is_cuda else flat.sum(-1)

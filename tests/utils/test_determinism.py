@@ -14,7 +14,7 @@ from kenyon.backends.cuda import compiler
 from kenyon.methods.penalties.predictions import Divergence, Predictions
 from kenyon.models import Net, Pictures
 from kenyon.random import Noise
-from kenyon.utils.determinism import of_each_run
+from kenyon.utils.determinism import per_run
 from tests.backends import emulation
 from tests.backends.test_tiled import GAIN, SHIFT, backbone, tiled_net
 from tests.replicas import write_cifar_100
@@ -37,9 +37,9 @@ def test_all_at_once_unless_numbers_are_to_be_steady(request: pytest.FixtureRequ
         return torch.bmm(a, b)
 
     a, b = torch.randn(6, 2, 3), torch.randn(6, 3, 4)
-    whole = of_each_run(product, 2, a, b)
+    whole = per_run(product, 2, a, b)
     request.getfixturevalue("steady")
-    parts = of_each_run(product, 2, a, b)
+    parts = per_run(product, 2, a, b)
     assert seen == [6, 2, 2, 2]
     torch.testing.assert_close(parts, whole)
 
@@ -61,7 +61,7 @@ def test_gradients_of_a_fleet_are_those_of_each_run(learners: int, width: int) -
 
 
 def gradients(net: Net, theta: Tensor, pools: list[Tensor], index: Tensor, first: int = 0) -> Tensor:
-    """Of cross-entropy, with AF-S where there are several learners."""
+    """Gradients of cross-entropy, with AF-S for several learners."""
     keys = torch.tensor([5, 77, 901])[first : first + len(pools)]
     pictures = Pictures(torch.tensor([p.data_ptr() for p in pools]), index, GAIN, SHIFT)
     row = theta.clone().requires_grad_()

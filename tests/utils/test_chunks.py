@@ -12,7 +12,7 @@ from kenyon.backends.optimizers import Adam, Optimiser, Sgd
 from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay
 from kenyon.methods.importance import GradientImportance, fisher_published, mas
 from kenyon.training.importance import add_importance
-from kenyon.utils import threads as pieces
+from kenyon.utils import threads
 
 R, P = 3, 1100
 MOVES = torch.tensor([1.0, 0.0, 1.0])
@@ -38,8 +38,8 @@ def pushing(kinds: str) -> list[Force]:
 @given(R=st.integers(1, 5), P=st.integers(0, 50), most=st.integers(1, 60))
 def test_pieces_are_all_columns_in_their_order(R: int, P: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pieces, "PIECE", most)
-        parts = pieces.pieces(torch.empty(R, P))
+        patch.setattr(threads, "CHUNK", most)
+        parts = threads.column_chunks(torch.empty(R, P))
     assert [column for part in parts for column in range(P)[part]] == list(range(P))
     assert all(0 < R * (part.stop - part.start) <= max(most, R) for part in parts)
 
@@ -59,7 +59,7 @@ def test_steps_are_the_same_to_the_last_bit(kind: type[Optimiser], kinds: str, m
 
     with pytest.MonkeyPatch.context() as patch:
         whole = moved()
-        patch.setattr(pieces, "PIECE", most)
+        patch.setattr(threads, "CHUNK", most)
         assert all(map(torch.equal, moved(), whole))
 
 
@@ -74,5 +74,5 @@ def test_importances_are_the_same_to_the_last_bit(
         return estimate
 
     whole = added()
-    monkeypatch.setattr(pieces, "PIECE", 70)
+    monkeypatch.setattr(threads, "CHUNK", 70)
     assert torch.equal(added(), whole)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from kenyon.data import Stream
-from kenyon.estimator.knowledge import carry, go_on, past
+from kenyon.estimator.learn_task import copy_state, past_task, resume
 from kenyon.methods import Method, find_method
 from kenyon.models import Layout, Net, digits_cnn, digits_mlp
 from kenyon.training import Trainer, Training
@@ -39,10 +39,10 @@ def trainer_of(t_method: Method, stream: Stream, training: Training, **options: 
 def one_by_one(t_method: Method, stream: Stream, training: Training, **options: Any) -> Trainer:
     trainer = None
     for t, task in enumerate(stream.tasks):
-        before = [] if trainer is None else [past(trainer, i) for i in range(t)]
+        before = [] if trainer is None else [past_task(trainer, i) for i in range(t)]
         grown = trainer_of(t_method, replace(stream, tasks=(*before, task)), training, **options)
         if trainer is not None:
-            go_on(grown, trainer.tensors(), trainer.net.layout, t)
+            resume(grown, trainer.tensors(), trainer.net.layout, t)
         grown.run()
         trainer = grown
     assert trainer is not None
@@ -141,14 +141,14 @@ def test_every_number_finds_its_place(tasks: int, classes: int, more: int, learn
     before, after = layout(tasks, classes), layout(tasks + 1, classes + more)
     old = torch.arange(runs * before.size, dtype=torch.float32).view(runs, -1) + 1
     new = torch.zeros(runs, after.size)
-    carry(old, before, new, after)
+    copy_state(old, before, new, after)
     assert torch.equal(after.view(new, "head.weight")[:, :tasks, :classes], before.view(old, "head.weight"))
     assert torch.equal(after.view(new, "gate")[..., :tasks, :], before.view(old, "gate"))
     assert torch.equal(after.view(new, "af1"), before.view(old, "af1"))
     assert int((new > 0).sum()) == old.numel()  # nothing lost, nothing twice
     guarded = torch.zeros(runs, after.protected)
-    carry(old[:, : before.protected].contiguous(), before, guarded, after)
+    copy_state(old[:, : before.protected].contiguous(), before, guarded, after)
     assert torch.equal(guarded, new[:, : after.protected])
     beside = torch.zeros(runs, 1)
-    carry(old[:, :1].contiguous(), before, beside, after)
+    copy_state(old[:, :1].contiguous(), before, beside, after)
     assert torch.equal(beside, old[:, :1])

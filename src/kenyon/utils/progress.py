@@ -1,6 +1,6 @@
-"""How long work on data tells of itself without knowing who listens.
+"""Progress and notices of work deep inside a call, without knowing who displays them.
 
-A source is read deep inside an experiment. Whoever starts that (the command line, a notebook) may listen:
+A source is read deep inside an experiment. The caller that starts it (the command line, a notebook) may listen:
 
     with reporting_to(my_reporter):
         source.load(...)
@@ -17,16 +17,16 @@ from typing import Protocol
 
 class Reporter(Protocol):
     def progress(self, what: str, done: int, total: int) -> None:
-        """So much of something is done. The last call has done == total."""
+        """Show progress. The last call has done == total."""
         ...
 
     def notice(self, text: str) -> None:
-        """Something the user should know, and need not act on."""
+        """Show a message that needs no action."""
         ...
 
 
 class Quiet:
-    """Where nobody listens: notices become Python warnings."""
+    """The default reporter: no progress, and notices become Python warnings."""
 
     def progress(self, what: str, done: int, total: int) -> None:
         pass
@@ -39,11 +39,13 @@ _reporter: ContextVar[Reporter] = ContextVar("reporter")
 
 
 def reporter() -> Reporter:
+    """Return the reporter of the current context."""
     return _reporter.get(Quiet())
 
 
 @contextmanager
 def reporting_to(listener: Reporter) -> Iterator[None]:
+    """Send progress and notices of everything called inside to a reporter."""
     token = _reporter.set(listener)
     try:
         yield

@@ -34,7 +34,7 @@ search_seeds = st.integers(FIRST_SEED, FIRST_SEED + 1000)
 
 
 def places(stream: Stream) -> list[list[int]]:
-    """Of the samples, task by task, their positions in the source: that is what they show."""
+    """Return the positions of samples in the source, task by task, from their pixels."""
     return [
         [*part.images[:, 0, 0, 0].tolist()]
         for task in stream.tasks
@@ -161,7 +161,7 @@ def test_drawn_tests_of_reported_runs_are_left_out(by_origin: bool) -> None:
     assert set(searched.images[:, 0, 0, 0].tolist()) == set(range(250)) - tested
     for task in searched.stream(FIRST_SEED, validation=0.2).tasks if by_origin else ():
         parts = [set(origin[s.images[:, 0, 0, 0].long()].tolist()) for s in (task.train, task.validation, task.test)]
-        assert sum(map(len, parts)) == len(set.union(*parts))  # nobody is on two sides
+        assert sum(map(len, parts)) == len(set.union(*parts))  # no sample is on two sides
 
 
 def test_parts_of_one_origin_stay_together() -> None:

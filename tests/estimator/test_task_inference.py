@@ -1,4 +1,4 @@
-"""Which task a sample belongs to, by hand and as properties."""
+"""Inference of the task of a sample: numbers by hand, and properties."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kenyon.estimator.knowledge import across_tasks, task_weights
-from kenyon.estimator.learn_task import held_out
+from kenyon.estimator.learn_task import split_validation
 
 
 def test_by_hand() -> None:
@@ -58,9 +58,9 @@ def test_probabilities_are_probabilities(counts: list[int], seed: int) -> None:
 @settings(max_examples=100, deadline=None)
 def test_held_out(labels: list[int], share: float, seed: int) -> None:
     y = torch.tensor(labels)
-    train, apart = held_out(y, share, seed, 0)
+    train, apart = split_validation(y, share, seed, 0)
     assert sorted([*train.tolist(), *apart.tolist()]) == list(range(len(y)))
     assert set(y[train].tolist()) == set(labels)  # no class is held out whole
     spare = len(labels) - len(set(labels))
     assert len(apart) == (min(spare, max(1, round(share * len(y)))) if share > 0 else 0)
-    assert torch.equal(held_out(y, share, seed, 0)[0], train)
+    assert torch.equal(split_validation(y, share, seed, 0)[0], train)

@@ -1,4 +1,4 @@
-"""What MKL is asked for, before anybody has multiplied anything."""
+"""The setting of MKL before the first product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kenyon.utils.mkl import ask_for_equal_bits
+from kenyon.utils.mkl import request_equal_bits
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_equal_bits_are_asked_for_where_they_are_not_given(
         monkeypatch.setenv("MKL_CBWR", before)
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
-    ask_for_equal_bits(tmp_path / "cpuinfo")
+    request_equal_bits(tmp_path / "cpuinfo")
     assert os.environ.get("MKL_CBWR") == after

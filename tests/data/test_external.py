@@ -184,7 +184,7 @@ def test_datasets_of_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def avalanche(classes: list[list[int]], tests: int | None = None) -> Any:
-    """What matters of a benchmark of Avalanche: streams of experiences with datasets of (x, y, task label)."""
+    """The interface of an Avalanche benchmark: streams of experiences with datasets of (x, y, task label)."""
 
     def stream(count: int, start: float) -> list[Any]:
         return [
