@@ -10,8 +10,9 @@ from torch import nn
 
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.methods import Method
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.methods.importance import fisher_large, fisher_published
+from kenyon.methods.method import Replay
 from kenyon.methods.path_importance import si
 from kenyon.methods.penalties.weights import (
     ActiveForgetting1,
@@ -20,7 +21,6 @@ from kenyon.methods.penalties.weights import (
     Divergence,
     StabilityProtection,
 )
-from kenyon.methods.registry import Replay
 from kenyon.models import Net
 from kenyon.training import Trainer, Training
 from kenyon.training import gradients as factoring

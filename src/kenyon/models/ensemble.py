@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.choice import choose_executor
 from kenyon.backends.cuda.interface import Pictures
-from kenyon.backends.executor import Executor, Request, choose_executor
+from kenyon.backends.executor import Executor, Request
 from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
 from kenyon.backends.torch.module import cast, feature_count, take_apart
 from kenyon.errors import ConfigError

@@ -18,7 +18,7 @@ from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
 from kenyon.methods.importance import GradientImportance
-from kenyon.methods.registry import LEARN, Replay, Stage
+from kenyon.methods.method import LEARN, Replay, Stage
 from kenyon.models import Net, Outputs
 from kenyon.models.nodes import Nodes
 from kenyon.random import Noise, Purpose, shuffled
