@@ -14,6 +14,7 @@ from kenyon.errors import ConfigError
 from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, method
 from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.methods.agscl import GroupSparsity
+from kenyon.methods.base import Replay
 from kenyon.methods.importance import (
     GradientImportance,
     fisher_core50,
@@ -26,7 +27,6 @@ from kenyon.methods.importance import (
     mean_cross_entropy,
     summed_output_norm,
 )
-from kenyon.methods.method import Replay
 from kenyon.methods.path_importance import PathImportance, WalkImportance
 from kenyon.methods.penalties.weights import (
     ActiveForgetting1,

@@ -93,7 +93,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "methods": Target(
-        _in("methods/", "method", "registry", "regularization", "collaborative", "progress_compress", "baselines")
+        _in("methods/", "base", "registry", "regularization", "collaborative", "progress_compress", "baselines")
         + _in("benchmarks/", "registry", "strengths"),
         (
             "tests/methods/test_methods.py",

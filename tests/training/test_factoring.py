@@ -11,8 +11,8 @@ from torch import nn
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.methods import Method
 from kenyon.methods.active_forgetting import ExpandedNetwork
+from kenyon.methods.base import Replay
 from kenyon.methods.importance import fisher_large, fisher_published
-from kenyon.methods.method import Replay
 from kenyon.methods.path_importance import si
 from kenyon.methods.penalties.weights import (
     ActiveForgetting1,

@@ -12,7 +12,7 @@ from kenyon.methods import (  # noqa: F401 - they register
     progress_compress,
     regularization,
 )
-from kenyon.methods.method import LEARNERS, Method
+from kenyon.methods.base import LEARNERS, Method
 from kenyon.methods.registry import METHODS, MethodSpec, find_method, load_method_file, method, place
 
 for _name in sorted(METHODS, key=place):  # lists and tables have them in the order of their families

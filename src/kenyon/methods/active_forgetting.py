@@ -15,9 +15,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from kenyon.methods.base import Method
 from kenyon.methods.importance import Accumulate, GradientImportance, fisher_published
 from kenyon.methods.mechanism import Attached, Context
-from kenyon.methods.method import Method
 from kenyon.methods.path_importance import Importance
 from kenyon.methods.penalties import ActiveForgetting1, ActiveForgetting2, DecayingHeads, Strength
 from kenyon.methods.penalties.strength import check_word

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.methods.base import Method
 from kenyon.methods.importance import GradientImportance
 from kenyon.methods.mechanism import Attached, Context
-from kenyon.methods.method import Method
 from kenyon.methods.penalties import Strength
 from kenyon.methods.registry import method
 from kenyon.models.nodes import Nodes, join_layers

@@ -6,8 +6,8 @@ has to be remembered; terms act from the beginning, adaptive ones too (Supplemen
 
 from __future__ import annotations
 
+from kenyon.methods.base import Method, Replay, ReplayForm
 from kenyon.methods.collaborative import FORGETTING_PAPER, DecayRates, Weights, forgetting_terms
-from kenyon.methods.method import Method, Replay, ReplayForm
 from kenyon.methods.penalties import ActiveForgetting1, Strength
 from kenyon.methods.penalties.predictions import DivergenceForm
 from kenyon.methods.registry import method

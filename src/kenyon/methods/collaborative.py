@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from kenyon.methods.base import Method
 from kenyon.methods.importance import Accumulate
-from kenyon.methods.method import Method
 from kenyon.methods.path_importance import Importance
 from kenyon.methods.penalties import ActiveForgetting1, DecayingHeads, Divergence, Penalty, Strength
 from kenyon.methods.penalties.predictions import DivergenceForm

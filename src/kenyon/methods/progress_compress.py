@@ -14,9 +14,9 @@ from torch import Tensor
 
 from kenyon.backends.layout import Rows
 from kenyon.errors import ConfigError
+from kenyon.methods.base import Method, Stage, cross_entropy
 from kenyon.methods.importance import Accumulate, GradientImportance
 from kenyon.methods.mechanism import Attached, Context
-from kenyon.methods.method import Method, Stage, cross_entropy
 from kenyon.methods.penalties import StabilityProtection, Strength
 from kenyon.methods.registry import method
 from kenyon.methods.regularization import EWC_PAPER, Fisher, fisher_information

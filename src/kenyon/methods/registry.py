@@ -20,7 +20,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, overload
 
 from kenyon.errors import ConfigError, shown, unknown
-from kenyon.methods.method import Method
+from kenyon.methods.base import Method
 from kenyon.methods.penalties.strength import Strength
 from kenyon.utils.user_code import import_file
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Literal
 
 from kenyon.errors import unknown
+from kenyon.methods.base import Method
 from kenyon.methods.importance import (
     Accumulate,
     GradientImportance,
@@ -26,7 +27,6 @@ from kenyon.methods.importance import (
     mas_large,
 )
 from kenyon.methods.importance import mas as mas_published
-from kenyon.methods.method import Method
 from kenyon.methods.path_importance import Importance, WalkForm
 from kenyon.methods.path_importance import rwalk as rwalk_importance
 from kenyon.methods.path_importance import si as si_importance

@@ -21,7 +21,7 @@ from kenyon.experiments.spec import (
     take,
 )
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
-from kenyon.methods.method import LEARN
+from kenyon.methods.base import LEARN
 from kenyon.models import Net
 from kenyon.rl.importance import check_importance
 from kenyon.rl.ppo import Ppo

@@ -17,8 +17,8 @@ from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
+from kenyon.methods.base import LEARN, Replay, Stage
 from kenyon.methods.importance import GradientImportance
-from kenyon.methods.method import LEARN, Replay, Stage
 from kenyon.models import Net, Outputs
 from kenyon.models.nodes import Nodes
 from kenyon.random import Noise, Purpose, shuffled
