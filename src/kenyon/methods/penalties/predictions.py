@@ -24,6 +24,9 @@ class Predictions:
     weight: Tensor  # (..., B) share of each sample; sums to 1, padding has 0
     learned: dict[str, Tensor]  # the learned parameters
     first_task: bool
+    # (..., n, B, C) logits of the heads of earlier tasks, and those that they had before the task; None in the first
+    earlier: Tensor | None = None
+    teacher: Tensor | None = None
 
 
 # Inputs that penalties ask for: each learner's own prediction, and the logits of the network that the previous task
