@@ -15,6 +15,7 @@ from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, m
 from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.methods.agscl import GroupSparsity
 from kenyon.methods.base import Replay
+from kenyon.methods.distillation import Distillation
 from kenyon.methods.importance import (
     GradientImportance,
     fisher_core50,
@@ -64,6 +65,7 @@ EXPECTED = {
     "cpr-ewc": Method(FISHER, (PROTECT, Confidence(11.0))),
     "cpr-mas": Method(OMEGA, (PROTECT, Confidence(11.0))),
     "agscl": Method(mechanisms=(GroupSparsity(3.0, 13.0, 0.5, 0.9),)),
+    "lwf": Method(penalties=(Distillation(1.0, 2.0),)),
     "pnc": Method(FISHER, (PROTECT,), (ActiveColumn(True),), (PROGRESS, compress(1.0))),
     "er": Method(replay=Replay(20, 64, "published")),
     "ewc-af1": Method(FISHER, (PROTECT, DECAY)),

@@ -59,7 +59,8 @@ MEANINGS = {
     # a second column
     "decay": "how much of the importances remains when a task is added, which are then summed",
     "reinit": "whether the active column begins every task anew",
-    "temperature": "at which the column's predictions are imitated",
+    "lambda_kd": "strength of distillation: the heads of earlier tasks keep their predictions on new data",
+    "temperature": "at which predictions are imitated",
     # replay
     "memory": "samples of every class that are kept",
     "replay_batch": "old samples that a step meets",

@@ -9,6 +9,7 @@ from kenyon.methods import (  # noqa: F401 - they register
     agscl,
     baselines,
     collaborative,
+    distillation,
     progress_compress,
     regularization,
 )
