@@ -1,20 +1,20 @@
-"""EWC by Avalanche beside EWC by Kenyon: same network, images, splits, batches and epochs; accuracy and time.
+"""Compare EWC by Avalanche with EWC by Kenyon: same network, images, splits, batches and epochs; accuracy and time.
 
     pip install -e '.[avalanche]'     # or avalanche-lib alone, see below
     python benchmarks/avalanche_ewc.py --data FOLDER --tasks 5 --epochs 10 --seeds 3
 
-Tasks are those of R-CIFAR-100. Both train the six-convolution network with one head a task by Adam (1e-3, batches of
-256) on the same 90 % of each task's images. What differs, and cannot be made equal from outside:
+Tasks are those of R-CIFAR-100. Both train the six-convolution network with one head per task by Adam (1e-3, batches
+of 256) on the same 90 % of each task's images. Differences that cannot be removed from outside:
 
 - Fisher information. Avalanche squares the gradient of a training batch, without dropout, and sums over tasks (mode
   online, decay 1). Kenyon's published variant squares that of a batch of 20, with dropout; here it sums over tasks
   too. Where samples are independent a batch of B gives 1/B of a sample's square, and Avalanche's penalty has no
   factor 1/2: so its lambda here is lambda_SP * 256 / (2 * 20).
-- Kenyon also validates every epoch, drops the learning rate and keeps the best weights. That time is in its figures.
+- Kenyon also validates every epoch, drops the learning rate and keeps the best weights. Its times include that.
 - Avalanche trains one run after another; Kenyon all seeds at once.
 
-Avalanche imports torchvision and loggers, which this comparison does not use. Where they are absent or do not load
-(torchvision beside a CPU-only PyTorch), empty stand-ins take their place.
+Avalanche imports torchvision and loggers, which this comparison does not use. If they are absent or do not load
+(torchvision with a CPU-only PyTorch), empty stand-ins replace them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEEDLESS = ("torchvision", "wandb", "tensorboard", "torch.utils.tensorboard", "p
 
 
 class StandIn(types.ModuleType):
-    """A module in which every name is a class that accepts and does anything."""
+    """A module in which every name is a class that accepts everything and does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -106,7 +106,7 @@ def images_and_labels(stream: Stream, part: str, task: int) -> tuple[Tensor, Ten
 
 
 def train_avalanche(stream: Stream, backbone: nn.Module, epochs: int, strength: float, device: torch.device) -> Any:
-    """(accuracy of all tasks in the end in per cent, seconds)"""
+    """Return the accuracy of all tasks in the end in per cent, and seconds."""
     avalanche = import_avalanche()
     from avalanche.benchmarks import benchmark_from_datasets, task_incremental_benchmark, with_classes_timeline
     from avalanche.benchmarks.utils import as_classification_dataset

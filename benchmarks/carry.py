@@ -4,8 +4,9 @@
     python benchmarks/carry.py unpack PARTS/*.tar.gz FOLDER  # there: one folder, as it was
     python benchmarks/carry.py cifar-10 FOLDER  # there: its public files, of class folders
 
-`--side` reduces images to so many pixels on their shorter side, stored as WebP of quality 88 under their old names:
-readers go by what a file holds. Everything else travels as it is. The results of CUB-200 were made from 256 pixels.
+`--side` reduces images to that many pixels on their shorter side, stored as WebP of quality 88 under their old names:
+readers go by a file's contents. All other files are packed unchanged. The results of CUB-200 were made from 256
+pixels.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 
 
 def content(path: Path, side: int | None) -> bytes:
-    """What travels of a file: an image reduced to `side`, or its bytes."""
+    """Return the packed contents of a file: an image reduced to `side`, or its bytes."""
     if side is None or path.suffix.lower() not in IMAGES:
         return path.read_bytes()
     with Image.open(path) as opened:
@@ -42,7 +43,7 @@ def content(path: Path, side: int | None) -> bytes:
 
 
 def portions(folder: Path, side: int | None, room: int) -> Iterator[list[tuple[str, bytes]]]:
-    """All files below the folder, as (name, content), as many at a time as have room in one part."""
+    """Yield all files below the folder as lists of (name, content), each as large as a part."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     portion: list[tuple[str, bytes]] = []
     left = room
@@ -78,13 +79,13 @@ def unpack(parts: list[Path], folder: Path) -> None:
 
 
 def pixels(path: Path) -> np.ndarray:
-    """An image as a row of the public files: all red, then green, then blue."""
+    """Return an image as a row of the public files: all red, then green, then blue."""
     with Image.open(path) as image:
         return np.asarray(image.convert("RGB")).transpose(2, 0, 1).reshape(-1)
 
 
 def cifar_10(folder: Path) -> None:
-    """`cifar-10-batches-py` from folders of classes, every batch with as many of each class."""
+    """Make `cifar-10-batches-py` from folders of classes, with equal numbers of each class in every batch."""
     out = folder / "cifar-10-batches-py"
     out.mkdir(exist_ok=True)
     batches = {

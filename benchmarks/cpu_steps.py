@@ -1,4 +1,4 @@
-"""Seconds of a training step of large networks on a CPU, as it is and without what made it faster, in turns.
+"""Time training steps of large networks on a CPU, as they are and without single optimizations, alternating.
 
     python benchmarks/cpu_steps.py tiny-imagenet:ewc:1 tiny-imagenet:caf-ewc:1 --out cpu-steps.json
 
@@ -49,7 +49,7 @@ def prepared(name: str, method: str, runs: int, source: Source, way: str) -> Sub
 
 
 def measured(what: str, ways: list[str]) -> dict[str, Any]:
-    """The least of the turns."""
+    """Return the minimum over the rounds."""
     name, method, runs = what.split(":")
     if name not in SOURCES:
         raise SystemExit(f"There are no made-up images of {name}. Use {' or '.join(SOURCES)}.")

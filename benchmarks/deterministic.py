@@ -1,9 +1,9 @@
-"""What --deterministic costs, and what it gives: the same runs with and without it, each twice.
+"""Measure the cost and the effect of --deterministic: the same runs with and without it, each twice.
 
     python benchmarks/deterministic.py --data FOLDER --out benchmarks/deterministic-h200.json
 
-Every run is a `kenyon run`, with and without in turn, all in this process: what is compiled or chosen once is so for
-both. Seconds are those of training.
+Every run is a `kenyon run`, alternating with and without it, all in this process, so that both use the same compiled
+kernels. Seconds are those of training.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Milliseconds of the pass that multiplies gradients of large dense layers where they move their weights, by tile.
+"""Time, by tile size, the pass that multiplies the factored gradients of large dense layers in the update.
 
     python benchmarks/factor_tiles.py --out factor-tiles.json
 
-The two dense layers of AlexNet as of Tiny-ImageNet, three runs under EWC, with made-up numbers. A tile is outputs x
-inputs, with so many samples at a time, by so many warps.
+The two dense layers of AlexNet for Tiny-ImageNet, three runs with EWC, with random numbers. A tile is outputs x
+inputs, with a number of samples at a time and a number of warps.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Change every byte of one file of each kind, in several ways, and count what becomes of it.
+"""Change every byte of one file of each kind, in several ways, and count the outcomes.
 
     PYTHONPATH=. python benchmarks/integrity.py     # minutes; adds a section to benchmarks/soundness.json
 
-"noticed": the file is refused with words; "harmless": what is read is the same, as where one white space has become
-another; "believed": something else is read. The last has to be 0.
+"noticed": the file is refused with a message; "harmless": the same is read, as when one white space replaces another;
+"believed": something else is read. The last has to be 0.
 """
 
 from __future__ import annotations

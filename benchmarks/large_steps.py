@@ -1,13 +1,13 @@
-"""Milliseconds of a training step, seconds of an importance pass and of testing, and memory, beyond CIFAR.
+"""Time training steps, importance passes and tests of benchmarks larger than CIFAR, and measure their memory.
 
     python benchmarks/large_steps.py tiny-imagenet:ewc:5 cub-200:caf-ewc:5 --out large-steps.json
 
-Each argument is benchmark:method:runs. Images are made up, in the sizes of the benchmark, and shown in training as it
-shows them. A fleet stands at its second task. --plain-crops cuts random windows of photographs without our kernel;
---together computes wide learners of one run together, not as runs of their own; --whole-maps has kernels compute
-columns that do not count, and Omniglot's second layer without products of four warps; --batch-by-batch measures
-importances of large networks from one small batch at a time; --whole-gradients writes gradients of large dense layers
-down, where the optimiser reads them; --shallow leaves convolutions of images at every s-th pixel as they are.
+Each argument is benchmark:method:runs. Images are random, in the sizes of the benchmark, and augmented as in
+training. Runs are at their second task. --plain-crops cuts random windows of photographs without Kenyon's kernel;
+--together computes wide learners of one run together, not as separate runs; --whole-maps makes kernels compute
+padding columns, and Omniglot's second layer without products of four warps; --batch-by-batch measures importances of
+large networks from one small batch at a time; --whole-gradients stores gradients of large dense layers for the
+optimizer; --shallow leaves strided convolutions of images unchanged.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LONGER = 340  # pixels of a photograph's longer side
 
 
 def photographs() -> Source:
-    """59 of each species, 47 to learn from, all in the same size."""
+    """Make 59 images of each species, 47 for training, all of the same size."""
     each, size = 59, cub.SHORTER * LONGER
     count = each * cub.CLASSES
     pixels = torch.randint(0, 256, (SOME * size, 3), dtype=torch.uint8)
@@ -68,7 +68,7 @@ def small_pictures() -> Source:
 
 
 def drawings() -> Source:
-    """320 of each character to learn from, as there are, but fewer to be tested on."""
+    """Make 320 training images of each character, as in the benchmark, and fewer test images."""
     return synthetic(find_benchmark("omniglot"), 320, 10)
 
 
@@ -80,7 +80,7 @@ SOURCES: dict[str, Callable[[], Source]] = {
 
 
 def timed(work: Callable[[], object], device: torch.device, times: int) -> float:
-    """The least of so many, in seconds, after one to warm up."""
+    """Return the minimum of several times in seconds, after one for warmup."""
     found = []
     for _ in range(times + 1):
         began = time.perf_counter()

@@ -1,12 +1,11 @@
-"""Which cells of the README's table of results have fewer runs than they should, or none, and how to fill them.
+"""List cells of the README's table of results that lack runs, with the commands that fill them, or run these.
 
-    python benchmarks/missing.py                                # the commands, in the order of what matters most
-    python benchmarks/missing.py --at-once 4 --seconds 1500     # carries them out, four at a time, for so long
+    python benchmarks/missing.py                                # the commands, most important first
+    python benchmarks/missing.py --at-once 4 --seconds 1500     # runs them, four at a time, for at most 1500 seconds
 
-Results come to `--out` (`results`), beside the runs that `--have` has of the same cell: only the others are trained.
-Nothing is begun that would not be done in time, by how long the last one of the
-same benchmark took. When the time is up, everything is interrupted as by Ctrl-C, and the same command goes on from
-there. A benchmark whose data are not here waits until they are.
+Results are saved in `--out` (`results`); runs that `--have` has of the same cell are not trained again. A cell is not
+started if it would not finish in time, judging by the last one of its benchmark. When the time is up, everything is
+interrupted as by Ctrl-C, and the same command continues from there. A benchmark without its data waits for them.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PATIENCE = 60  # seconds that an interrupted run has to save its state
 
 @dataclass(frozen=True)
 class Cell:
-    """A result that is wanted: so many runs of a method, or of the points of a grid of it, on a benchmark."""
+    """A result that should exist: a number of runs of a method, or of its grid points, on a benchmark."""
 
     benchmark: str
     method: str
@@ -73,7 +72,7 @@ def cells(benchmark: str, methods: str, seeds: int = 3) -> Iterator[Cell]:
 
 
 def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
-    """One of each list after the other: what runs side by side should not all ask the same of a GPU."""
+    """Interleave lists: cells that run at the same time should differ in their use of the GPU."""
     waiting = [iter(one) for one in lists]
     while waiting:
         for one in list(waiting):
@@ -84,7 +83,7 @@ def in_turns(*lists: Iterable[Cell]) -> Iterator[Cell]:
                 yield cell
 
 
-# In the order of what matters most. Five runs where a run takes a minute, three where it takes many.
+# Most important first. Five runs if a run takes a minute, three if it takes many.
 METHODS = (
     "ewc caf-ewc mas caf-mas finetune pnc ewc-af2 mas-af2 si agscl rwalk er mcl-ewc mcl-mas cpr-ewc cpr-mas ewc-af1 "
     "mas-af1 discrete icl-ewc icl-mas joint"
@@ -130,8 +129,8 @@ def some_cells(text: str) -> Asked:
 def missing(
     have: Path, out: Path, again: Iterable[str], only: Iterable[Asked], seeds: int | None = None
 ) -> list[Cell]:
-    """What neither folder has, in the order of `only`; of what is made `again`, what is not in `out`. No more runs a
-    cell than `seeds`.
+    """Cells that neither folder has, in the order of `only`; of those made `again`, cells that `out` lacks. No more
+    runs a cell than `seeds`.
     """
     anew, wanted = tuple(again) or (" ",), dict[tuple[str, str], Cell]()
     for name, most in only:
@@ -143,7 +142,7 @@ def missing(
 
 
 def lay_beside(cell: Cell, have: Path, out: Path) -> None:
-    """Begin a cell with the runs that are there: training adds those that it lacks."""
+    """Copy the existing runs of a cell, so that training adds the others."""
     setting, _, values = cell.grid.partition("=")
     for point in [f"{setting}={value}" for value in values.split(",")] if cell.grid else [""]:
         before, place = (folder / cell.name / point / "result.json" for folder in (have, out))

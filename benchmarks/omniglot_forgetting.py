@@ -1,10 +1,10 @@
-"""What one learner with EWC loses of the first alphabets while it learns the next, epoch by epoch, and what EWC says.
+"""Measure how one learner with EWC forgets the first alphabets while it learns the next, epoch by epoch.
 
     python benchmarks/omniglot_forgetting.py --data FOLDER --seed 3 --tasks 2 --every 3 --out omniglot-forgetting.json
 
-A row has the accuracy of every alphabet so far, the value of the penalty, how far the protected weights have moved
-from the anchor, and the loss of the last batch. The importance is that of the alphabets before: its sum, and how much
-of it half a per cent of the weights have.
+A row has the accuracy of every alphabet so far, the value of the penalty, the distance of the protected weights from
+the anchor, and the loss of the last batch. The importance is that of earlier alphabets: its sum, and the share of
+half a per cent of the weights.
 """
 
 from __future__ import annotations

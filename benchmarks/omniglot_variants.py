@@ -1,12 +1,11 @@
-"""How the making of Omniglot's enlarged images decides what methods reach: variants as runs of one fleet.
+"""Compare ways to enlarge Omniglot's images by the accuracy that methods reach: variants as runs of one ensemble.
 
     python benchmarks/omniglot_variants.py --data FOLDER --method ewc 30:3:leaky:5e6 15:2:leaky:5e6:ink
 
-A variant is degrees:pixels:split:lambda_sp, and perhaps a look. The split is leaky (versions of a drawing fall on all
-sides, as published) or clean (by people). The look is paper (black ink on white, as in the benchmark), sheet (the
+A variant is degrees:pixels:split:lambda_sp, optionally with a look. The split is leaky (versions of a drawing fall on
+all sides, as published) or clean (by people). The look is paper (black ink on white, as in the benchmark), sheet (the
 same, but black beyond the edges of the turned and shifted drawing) or ink (white ink on black). One seed; first
-alphabets only. Prints and writes average accuracy in the end, and how well tasks were done right after they
-were learned.
+alphabets only. Prints and writes the average accuracy in the end, and of tasks right after they were learned.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Variant:
 
     @property
     def images(self) -> tuple[float, float, str, str]:
-        """What decides how the images are made and split."""
+        """The settings that determine the images and their split."""
         return self.degrees, self.pixels, self.split, self.look
 
     def enlarged(self, drawings: torch.Tensor, lying: torch.Tensor) -> torch.Tensor:
@@ -97,7 +96,7 @@ def source_of(
 
 
 def told(trainer: Trainer) -> bool:
-    """Where it stands, after every epoch: the average accuracy of the tasks seen, variant by variant."""
+    """Report progress after every epoch: the average accuracy of the tasks seen, by variant."""
     seen = len(trainer.position.records)
     averages = np.array(trainer.position.records[-1]["accuracy"])[:, :seen].mean(1) if seen else []
     print(f"\r{seen} tasks: {' '.join(f'{average:.1f}' for average in averages)}", end="", flush=True)

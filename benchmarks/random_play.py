@@ -1,4 +1,4 @@
-"""What Atari games score when nothing is learned: actions drawn uniformly, episodes as evaluation plays them.
+"""Measure scores of Atari games with uniformly random actions, in episodes like those of evaluation.
 
 python benchmarks/random_play.py --out benchmarks/atari-random.json
 """
@@ -17,7 +17,7 @@ from kenyon.rl.atari import GAMES, make
 
 
 def scores_of(game: str, episodes: int, longest: int, seed: int) -> list[float]:
-    """Of the first episode of every copy; one that has not ended after so many steps, as it stands."""
+    """Return scores of the first episode of every copy; episodes end after `longest` steps."""
     generator, games = np.random.default_rng(seed), make(game, episodes, seed, False)
     games.reset()
     so_far, ended = np.zeros(episodes), dict[int, float]()

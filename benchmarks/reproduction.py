@@ -1,4 +1,4 @@
-"""Draw the paper's figures from the runs that are kept here, and list its claims.
+"""Draw the paper's figures from the saved runs of this folder, and list its claims.
 
     python benchmarks/reproduction.py
 
@@ -25,7 +25,7 @@ FAMILY = (*TWO, "r-cifar-10-100")
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure: where its runs lie, how many there are at least of a variant, and on which benchmarks."""
+    """A figure: the folder of its runs, the number of runs of a variant, and its benchmarks."""
 
     name: str
     runs: str = "h200"
@@ -69,7 +69,7 @@ def draw(data: Path, pictures: Path) -> None:
 
 
 def rendered(text: str) -> str:
-    """The page with all claims of the figures that are here."""
+    """Return the page with all claims of the existing figures."""
     claims = claims_page(HERE / "reproduction", "pictures/reproduction")
     marked = r"(<!-- claims -->\n).*?(<!-- /claims -->)"
     return re.sub(marked, lambda found: f"{found[1]}\n{claims}\n\n{found[2]}", text, flags=re.DOTALL)

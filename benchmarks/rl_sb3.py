@@ -1,14 +1,14 @@
-"""PPO by Stable-Baselines3 beside PPO by Kenyon: same game, network and settings; scores and time.
+"""Compare PPO by Stable-Baselines3 with PPO by Kenyon: same game, network and settings; scores and time.
 
     pip install stable-baselines3
     python benchmarks/rl_sb3.py --suite rl-mini --game catch --seeds 3
     python benchmarks/rl_sb3.py --suite atari --game Boxing --seeds 1 --steps 16384
 
 Both play the same copies of the game, Kenyon's, and learn one game alone. (Stable-Baselines3's own copies of an Atari
-game are processes, one for each, or one after another; those that it gets here are faster.) What differs, and cannot
-be made equal from outside:
+game are one process each, or sequential; those that it gets here are faster.) Differences that cannot be removed from
+outside:
 
-- Stable-Baselines3 standardises advantages in every minibatch, Kenyon over the whole rollout.
+- Stable-Baselines3 standardizes advantages in every minibatch, Kenyon over the whole rollout.
 - Its value loss has no factor 1/2, so its coefficient here is half of Kenyon's.
 - It trains one seed after another; Kenyon all seeds at once.
 """
@@ -45,7 +45,7 @@ def import_sb3() -> Any:
 
 
 def as_vec_env(games: Games) -> Any:
-    """Copies of a game as Stable-Baselines3 wants them."""
+    """Copies of a game with the interface of Stable-Baselines3."""
     from gymnasium import spaces
     from stable_baselines3.common.vec_env import VecEnv
 
@@ -82,7 +82,7 @@ def as_vec_env(games: Games) -> Any:
 
 
 def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device) -> tuple[float, float]:
-    """(mean score of episodes with the most likely action, seconds of training)"""
+    """Return the mean score of episodes with the most likely action, and seconds of training."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
@@ -148,7 +148,7 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
 
 
 def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -> float:
-    """Steps a second of all copies together, with actions at random."""
+    """Steps per second of all copies together, with random actions."""
     count = config.training.copies
     games, generator = suite.make(config.games[0], count, 0, True), np.random.default_rng(0)
     games.reset()
@@ -168,7 +168,7 @@ def train_kenyon(config: GamesConfig, seeds: Sequence[int], device: torch.device
 
 
 def _without_out(words: Sequence[str]) -> list[str]:
-    """Where the result lies decides nothing of it."""
+    """Exclude the path of the result from its settings."""
     return [w for w, before in zip(words, ["", *words], strict=False) if "--out" not in (w, before)]
 
 

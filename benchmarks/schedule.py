@@ -46,7 +46,7 @@ DRAWS = 40  # of what is not known of the costs
 
 
 def measured() -> list[Seen]:
-    """Fleets of the H200, and of other sizes as the steps of `kenyon bench` say they would have taken."""
+    """Return costs of jobs measured on the H200, and of other sizes extrapolated by the steps of `kenyon bench`."""
     seen = [one for folder in ALONE for one in seen_in(Result.load(HERE / folder / "result.json"))]
     bench = BenchResult.load(HERE / "bench-h200.json")
     for method in bench.methods:
@@ -72,7 +72,7 @@ def planned(workers: int) -> list[Work]:
 
 
 def outlook(workers: int, seen: list[Seen]) -> dict[str, Any]:
-    """Medians over draws of the costs; the order is made from what is expected, as a sweep does."""
+    """Return medians over draws of the costs; the order follows the expected costs, as in a sweep."""
     works = planned(workers)
     costs = Costs(works, seen)
     order = longest_first(costs.seconds.tolist())

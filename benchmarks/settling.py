@@ -1,4 +1,4 @@
-"""Whether epochs that are left out could have brought better weights: all are trained, and the last ones looked at.
+"""Check that epochs which are left out could not have improved the weights: train all, and examine the last ones.
 
     python benchmarks/settling.py digits --method ewc,caf-ewc --seeds 40 --epochs 100 --out settling.json
 
@@ -29,14 +29,14 @@ SAFETIES = (1.0, 2.0, 3.0, SAFETY)
 
 @dataclass
 class Course:
-    """A run in a task."""
+    """The losses of a run in a task."""
 
     best: list[float] = field(default_factory=list)  # loss so far, epoch by epoch
     settled: dict[float, int] = field(default_factory=dict)  # a safety -> after how many epochs
 
 
 def watched(config: Config, seeds: int, data: Path | None) -> list[Course]:
-    """On a CPU: steps of a GPU are captured, and cannot be listened to."""
+    """Record losses on a CPU; captured steps of a GPU cannot be observed."""
     cells = [Cell(Point(config), seed) for seed in range(seeds)]
     trainer = build_trainer(cells, find_source(config.benchmark).load(data), torch.device("cpu"))
     schedule = trainer.schedule

@@ -1,11 +1,10 @@
-"""What fleets gain side by side on one GPU, each in a process of its own.
+"""Measure the gain of several jobs at the same time on one GPU, each in its own process.
 
     python benchmarks/side_by_side.py tiny-imagenet:ewc:3 tiny-imagenet:ewc:3 omniglot:ewc:3 --out side-by-side.json
 
-Each argument is benchmark:method:runs, as for large_steps.py. The fleets first train alone, then all together;
-`--sets 0,1 0,2 0,1,2` chooses others. The gain is the sum of how fast each is, measured by how fast it is alone: 1
-means that one after the other would be as good. Where NVIDIA's MPS is at work, `@low` behind a fleet lets others go
-before it.
+Each argument is benchmark:method:runs, as for large_steps.py. The jobs first train alone, then all together;
+`--sets 0,1 0,2 0,1,2` chooses other combinations. The gain is the sum of the jobs' speeds relative to their speeds
+alone: 1 is as good as one after the other. With NVIDIA's MPS, `@low` after a job gives it a lower priority.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ EPOCHS = 100_000  # more than anybody trains in the time
 
 
 class Worker:
-    """A fleet in a process of its own, which trains while it is told to."""
+    """A job in its own process, which trains while the shared flag is set."""
 
     def __init__(self, what: str, device: str) -> None:
         spawning = multiprocessing.get_context("spawn")
@@ -48,7 +47,7 @@ class Worker:
         os.environ.pop(PRIORITY, None)
 
     def speed(self, since: float, until: float) -> float:
-        """Epochs a second between the first and the last that ended in this time."""
+        """Epochs per second between the first and the last that ended in this time."""
         times = [t for t in self.ended[: self.epochs.value] if since <= t <= until]
         return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
 
@@ -76,7 +75,7 @@ def train(what: str, device_name: str, go: Any, ended: Any, epochs: Any) -> None
 
 
 def speeds(workers: list[Worker], chosen: list[int], seconds: float) -> list[float]:
-    """Epochs a second of the chosen ones, side by side."""
+    """Epochs per second of the chosen jobs at the same time."""
     for number in chosen:
         workers[number].go.value = 1
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""Record how much has been tried against Kenyon, and show it as the table of docs/nothing-lost.md.
+"""Record the counts of Kenyon's checks, and show them as the table of docs/nothing-lost.md.
 
     python benchmarks/soundness.py     # writes the table into the page
 
@@ -52,7 +52,7 @@ def origin() -> dict[str, str]:
 
 
 def table(path: Path = RECORD) -> str:
-    """The sections as a Markdown table: what was tried, the counts, when and where."""
+    """Return the sections as a Markdown table: what was tried, the counts, when and where."""
     lines = ["| what was tried | counts | when, where |", "|---|---|---|"]
     for section in json.loads(path.read_text(encoding="utf-8"))["sections"].values():
         counts = {
@@ -65,7 +65,7 @@ def table(path: Path = RECORD) -> str:
 
 
 def written(text: str, path: Path = RECORD) -> str:
-    """The page with the table as it is now."""
+    """Return the page with the present table."""
     before, rest = text.split(BEGIN)
     return f"{before}{BEGIN}\n\n{table(path)}\n\n{END}{rest.split(END)[1]}"
 

@@ -1,10 +1,10 @@
-"""How hard protection holds the hardest weight after each task, against what steps of the optimiser can follow.
+"""Measure the stiffest penalty on a weight after each task, against the stability limit of the optimizer.
 
     python benchmarks/stiffness.py tiny-imagenet --method mcl-ewc --seeds 0 --tasks 3 --out stiffness.json
 
-A row has, for a task and a seed, rate x strength x importance at that weight, the most that steps can follow (for SGD
-with momentum m it is 2 (1 + m), and nothing for Adam), and where the weight is. Runs whose loss does not stay finite
-end there. `--epochs` for a look at a shorter training.
+A row has, for a task and a seed, rate x strength x importance at that weight, the stability limit (2 (1 + m) for SGD
+with momentum m, none for Adam), and the place of the weight. Runs that diverge end there. `--epochs` shortens
+training.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A sweep on a local Ray whose worker is killed on the way, against the same sweep in one process.
+"""Compare a sweep on a local Ray cluster whose worker is killed with the same sweep in one process.
 
     python benchmarks/sweep_ray.py --out benchmarks/sweep-ray.json
 
-60 runs of digits on 2 workers. Once a fleet at work has a state, its process is killed (SIGKILL). The sweep must go
-on by itself, and every number and every weight be that of a sweep that trains one fleet after another in one process.
+60 runs of digits on 2 workers. Once a job has a checkpoint, its process is killed (SIGKILL). The sweep must continue
+by itself, and every number and every weight be that of a sweep that trains one job after another in one process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def start(file: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
 
 
 def kill_one(space: Space, sweep: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Wait until a fleet at work has a state, and kill its worker."""
+    """Wait until a job has a checkpoint, and kill its worker."""
     began = time.monotonic()
     while sweep.poll() is None:
         for fleet, holder in Leases(space).held().items():

@@ -1,4 +1,4 @@
-"""Make the tables and pictures of results in the README and in docs/ anew: `python benchmarks/update_readme.py`."""
+"""Update the tables and pictures of results in the README and in docs/: `python benchmarks/update_readme.py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
 from kenyon.metrics import Summary
 from kenyon.report.figures import draw_results
-from kenyon.report.markdown import overview_markdown, published_sentence, published_view, results_markdown
+from kenyon.report.formats import overview_markdown, published_sentence, published_view, results_markdown
 from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration, pm
@@ -42,7 +42,7 @@ SPEED = ("bench-h200", "bench-cpu")  # JSON files of `kenyon bench`, with their 
 
 
 def methods(folder: str) -> dict[str, dict[str, Result]]:
-    """The results of a folder by benchmark and method; variants of a method, made for figures, are left out."""
+    """Return the results of a folder by benchmark and method, without variants of methods, which figures use."""
     found = load_results(HERE / folder)
     return {b: {label: r for label, r in some.items() if not r.point} for b, some in found.items()}
 
@@ -62,7 +62,7 @@ def speed() -> str:
 
 
 def steps(benchmark: str = "r-cifar-100") -> str:
-    """Training steps alone, of all devices in one table."""
+    """Return a table of the training steps on all devices."""
     head = "device | method | runs at once | all runs, ms | plain, one run, ms | times faster"
     lines = [f"| {head} |", "|---|---|" + "---:|" * 4]
     for bench in (BenchResult.load(HERE / f"{name}.json") for name in SPEED if (HERE / f"{name}.json").exists()):
@@ -132,7 +132,7 @@ def schedule() -> str:
 
 
 def settling() -> str:
-    """For the safety in use, and in brackets for the least that was looked at."""
+    """Counts for the safety factor in use, and in brackets for the smallest one tested."""
     lines = [
         "| | tasks and runs | settled | after epochs | better later |",
         "|---|---:|---:|---:|---:|",
@@ -170,7 +170,7 @@ def ray() -> str:
 
 
 def small_games() -> str:
-    """What all games, new ones and old ones come to, a column a method."""
+    """Return a table of NAR, NP and NS, with a column per method."""
     found = measures(scores("cpu-games", "rl-mini"))
     rows = {"nar": "NAR: all games in the end", "np": "NP: each new game", "ns": "NS: what is left of it"}
     lines = [f"| | {' | '.join(found)} |", "|---|" + "---:|" * len(found)]
@@ -183,7 +183,7 @@ def small_games() -> str:
 
 
 def atari() -> str:
-    """Raw scores in the end and right after learning, beside random play; and what they come to."""
+    """Return a table of raw scores in the end and right after learning, with random play, NAR, NP and NS."""
     results, random = scores("h200-atari", "atari"), json.loads((HERE / "atari-random.json").read_text())["games"]
     games = next(iter(results.values())).games
     r = reference([run.matrix for run in results["finetune"].complete_runs], games)
@@ -203,7 +203,7 @@ def atari() -> str:
 
 
 def scores(folder: str, suite: str) -> dict[str, GameResult]:
-    """In the order of `kenyon list methods`."""
+    """Sort by the order of `kenyon list methods`."""
     there = (HERE / folder / suite / method / GameResult.FILE for method in METHODS)
     return {path.parent.name: GameResult.load(path) for path in there if path.is_file()}
 
@@ -226,7 +226,7 @@ BLOCKS = {
 
 
 def rendered(text: str) -> str:
-    """A page with every marked block made from its results."""
+    """Return a page with every marked block made from its results."""
     for name, make in BLOCKS.items():
         if f"<!-- {name} -->" not in text:
             continue

@@ -1,4 +1,4 @@
-"""The paper's measures on matrices small enough to work out by hand."""
+"""The paper's measures on small matrices, worked by hand."""
 
 from __future__ import annotations
 

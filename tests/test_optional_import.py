@@ -13,8 +13,9 @@ from kenyon.data import from_hugging_face
 from kenyon.errors import ConfigError, optional_import
 from kenyon.estimator.export import _onnx
 from kenyon.experiments.hyper_search import import_optuna
+from kenyon.experiments.tidy import to_pandas
 from kenyon.integrations.loggers import check_tensorboard, check_wandb
-from kenyon.rl.emulators import check_rom
+from kenyon.rl.atari_envs import check_rom
 from kenyon.sweep.ray_cluster import _ray
 from kenyon.sweep.storage import _file_system
 
@@ -66,6 +67,7 @@ SITES: dict[str, tuple[str, Callable[[], object]]] = {
     "fsspec": ("remote", lambda: _file_system("s3://somewhere/store")),
     "onnxruntime": ("onnx", lambda: _onnx(*[None] * 3)),  # type: ignore[arg-type]
     "optuna": ("search", import_optuna),
+    "pandas": ("pandas", lambda: to_pandas([])),
     "ray": ("ray", _ray),
     "tensorboard": ("tensorboard", check_tensorboard),
     "wandb": ("wandb", check_wandb),

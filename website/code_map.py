@@ -1,6 +1,6 @@
-"""The map of the code in CONTRIBUTING.md, from the code: `python website/code_map.py` makes it anew.
+"""The map of the code in CONTRIBUTING.md, made from the code: `python website/code_map.py` updates it.
 
-Parts stand in the order of their imports: each uses only parts above it.
+Parts are in the order of their imports: each uses only parts above it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PAGE = ROOT / "CONTRIBUTING.md"
 
 
 def parts() -> dict[str, Path]:
-    """By name: the package's folders and its modules."""
+    """Return the package's folders and modules by name."""
     folders = {path.parent.name: path for path in PACKAGE.glob("*/__init__.py")}
     modules = {path.stem: path for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
     return folders | modules
 
 
 def uses(path: Path) -> set[str]:
-    """The parts that a part imports, wherever in it."""
+    """Return the parts that a part imports, at any level."""
     files = path.parent.rglob("*.py") if path.name == "__init__.py" else [path]
     found = set()
     for file in files:

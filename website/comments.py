@@ -1,7 +1,7 @@
-"""For the API reference: docstrings as Markdown, and the fields of a class with the comments behind or above them.
+"""Docstrings of the API reference as Markdown, with the fields of a class and their comments.
 
-The code documents fields so, and not by strings below them. They become a list below the class's own words; names and
-types are in its signature. Variants that a docstring names one below the other, `published: ...`, become a list too.
+Comments after or above a field document it. They become a list below the class's docstring; names and types are in
+its signature. Variants on lines of their own in a docstring, `published: ...`, become a list too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _listed(variant: re.Match[str]) -> str:
 
 
 def comment(field: griffe.Attribute) -> str:
-    """Behind the field, or in the lines above it."""
+    """Return the comment after the field, or in the lines above it."""
     if field.docstring or field.lineno is None or field.endlineno is None or "property" in field.labels:
         return ""
     lines, at = field.lines_collection[field.filepath], field.lineno - 1

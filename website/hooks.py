@@ -1,6 +1,6 @@
 """The site's pages: those of docs/ in order, CONTRIBUTING, notebooks, the API, and files that pages link to.
 
-What does not exist yet has its place in the order and is left out; a page without a place comes last.
+Pages that do not exist are left out of the order; a page without a place comes last.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ ORDER = {
     "Guides": ["games.md", "search.md", "scale.md", "analysis.md", "nothing-lost.md", "speed.md"],
     "The paper": ["results.md", "reproduction.md", "theory.md"],
 }
-# The parts that a user meets, as the reference has them; what `kenyon` itself offers comes before all of them.
+# Parts of the reference, after those of `kenyon` itself.
 REFERENCE = (
-    *("estimator", "experiments", "sweep", "methods", "importance", "tracked", "penalties", "mechanisms", "hooks"),
-    *("tools", "nets", "streams", "train", "metrics", "analysis", "theory", "rl", "views", "reproduce", "errors"),
+    *("estimator", "experiments", "sweep", "methods", "methods.importance", "methods.path_importance"),
+    *("methods.penalties", "methods.mechanism", "regularizers", "models", "data", "training"),
+    *("metrics", "report.page", "utils.views", "paper.analyses", "paper.theory", "paper.reproduce", "rl", "errors"),
 )
-PARTS = [part for part in REFERENCE if (PACKAGE / part).is_dir() or (PACKAGE / f"{part}.py").is_file()]
 PICTURES = (".png", ".svg")
 LINK = re.compile(r"(!?\[(?:[^\]`]|`[^`]*`)*\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
 BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -67,7 +67,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that are right in the repository become links of the site."""
+    """Turn links within the repository into links of the site."""
     here = page.file.src_uri
     place = place_of(here)
 
@@ -95,7 +95,7 @@ def links(markdown: str) -> Iterator[str]:
 
 
 def place_of(name: str) -> Path:
-    """Where a page of the site lies in the repository."""
+    """Return the path of a page of the site in the repository."""
     if name == "contributing.md":
         return ROOT / "CONTRIBUTING.md"
     if name.startswith("repository/"):
@@ -105,7 +105,7 @@ def place_of(name: str) -> Path:
 
 
 def copied(path: Path) -> str:
-    """The page that shows a file or folder from outside docs/; of a picture, itself."""
+    """Return the page that shows a file or folder outside docs/; for a picture the picture itself."""
     if path == ROOT / "CONTRIBUTING.md":
         return "contributing.md"
     if path.suffix == ".ipynb":
@@ -115,7 +115,7 @@ def copied(path: Path) -> str:
 
 
 def shown(path: Path) -> str:
-    """A page that is there to be linked to, and not to be found."""
+    """A page that is linked to, but left out of navigation and search."""
     name = path.relative_to(ROOT).as_posix()
     if path.suffix == ".md":
         body = path.read_text()
@@ -131,7 +131,7 @@ def shown(path: Path) -> str:
 
 
 def notebooks() -> Iterator[tuple[str, str]]:
-    """Each as a page: its text, its code, and what that printed and drew."""
+    """Turn every notebook into a page: its text, its code, and its output."""
     for path in sorted((ROOT / "examples").glob("*.ipynb")):
         parts = []
         for cell in json.loads(path.read_text())["cells"]:
@@ -163,17 +163,17 @@ def api_pages() -> Iterator[tuple[str, str]]:
 
 
 def homes() -> dict[str, str]:
-    """Where what `kenyon` offers is defined, read without importing it."""
+    """Return the modules that define the names of `kenyon`, without importing them."""
     return dict(_value(ast.parse((PACKAGE / "__init__.py").read_text()), "_HOMES") or {})
 
 
 def offered(part: str) -> list[str]:
-    """A part's __all__ without its modules; of one that has none, its public classes and functions."""
+    """Return a part's __all__ without modules; its public classes and functions if it has none."""
     source = ast.parse(_path(part).read_text())
     names = _value(source, "__all__") or [
         node.name for node in source.body if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name[0] != "_"
     ]
-    modules = {path.stem for path in (PACKAGE / part).glob("*")}
+    modules = {path.stem for path in _path(part).parent.glob("*")} if _path(part).name == "__init__.py" else set()
     return [name for name in names if name not in modules]
 
 
@@ -187,11 +187,15 @@ def _part(part: str, shown_first: set[str]) -> str:
 
 
 def _path(part: str) -> Path:
-    return PACKAGE / part / "__init__.py" if (PACKAGE / part).is_dir() else PACKAGE / f"{part}.py"
+    folder = PACKAGE.joinpath(*part.split("."))
+    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+
+
+PARTS = [part for part in REFERENCE if _path(part).is_file()]
 
 
 def _value(source: ast.Module, name: str) -> Any:
-    """What a module gives a name, if anything, without importing it."""
+    """Return the literal that a module assigns to a name, or None, without importing it."""
     for node in source.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
             return ast.literal_eval(node.value)

@@ -1,6 +1,6 @@
-"""The pictures of docs/method.md, each in light and dark: `python website/pictures.py` draws them anew.
+"""The pictures of docs/method.md, each in light and dark: `python website/pictures.py` draws them.
 
-What can be computed is: beliefs and minima by `kenyon.paper.theory`, the divergence between learners by
+Beliefs and minima are computed by `kenyon.paper.theory`, the divergence between learners by
 `kenyon.methods.penalties`.
 """
 
@@ -63,7 +63,7 @@ PICTURES: dict[str, tuple[tuple[float, float], Drawing]] = {}
 
 
 def picture(width: float, height: float) -> Callable[[Drawing], Drawing]:
-    """Its size in inches; the function's name is the file's."""
+    """Register a picture by its size in inches; the function's name is the file's."""
 
     def add(draw: Drawing) -> Drawing:
         PICTURES[draw.__name__.replace("_", "-")] = (width, height), draw
@@ -111,7 +111,7 @@ def method_learners(axes: Axes, look: Look) -> None:
 
 
 def _five(axes: Axes, look: Look, names: Sequence[str]) -> None:
-    """Compartments or learners: what modulates each from above, and their sum below."""
+    """Draw compartments or learners with the modulation of each above them, and their sum below."""
     for x, name, colour, rate in zip(_places(), names, look.five, RATES, strict=True):
         shape = FancyBboxPatch((x - 0.43, 1.4), 0.86, 1.0, "round,pad=0.03,rounding_size=0.18")
         shape.set(facecolor=colour, edgecolor="none", alpha=0.3)
@@ -202,7 +202,7 @@ def method_af2(axes: Axes, look: Look) -> None:
 
 @picture(3.3, 3.1)
 def method_afs(axes: Axes, look: Look) -> None:
-    """Gradient steps of AF-S alone on five predictions of three classes, from where random learners are."""
+    """Draw gradient steps of AF-S alone on five random predictions of three classes."""
     corners = np.array([[0, 0], [1, 0], [0.5, np.sqrt(3) / 2]])
     axes.add_patch(plt.Polygon(corners, facecolor="none", edgecolor=look.faint))
     for name, (x, y), beyond in zip(("cat", "dog", "bird"), corners, (-0.05, -0.05, 0.04), strict=True):
@@ -232,7 +232,7 @@ def _drawn_together(logits: torch.Tensor, steps: int = 25, rate: float = 0.06) -
 
 
 def _landscape(axes: Axes, look: Look) -> None:
-    """Both tasks' losses as ellipses of equal height around their optima, and where protection alone ends."""
+    """Draw level ellipses of both tasks' losses around their optima, and the minimum with protection alone."""
     for middle, precision, colour, name, (x, y) in (
         (TWO_OLD.mean, TWO_OLD.precision, look.old, "task A", (3.38, 0.85)),
         (TWO_TASK.optimum, TWO_TASK.fisher, look.new, "task B", (0.65, 1.95)),
@@ -248,7 +248,7 @@ def _landscape(axes: Axes, look: Look) -> None:
 
 
 def _path(axes: Axes, look: Look, expanded: Expanded) -> None:
-    """The minimum of the loss as lambda_AF grows from 0, protection staying as it is."""
+    """Draw the minimum of the loss as lambda_AF grows from 0 at fixed protection."""
     strengths = np.concatenate([[0], np.geomspace(0.03, 4, 60)])
     found = minimiser(TWO_OLD, TWO_TASK, Lambdas(np.ones_like(strengths), strengths), expanded)
     axes.plot(*found.T, color=look.best, linewidth=1.8)

@@ -1,7 +1,7 @@
-"""The paper's measures, from accuracy matrices. Accuracies are in per cent.
+"""The paper's measures of accuracy matrices. Accuracies are in per cent.
 
-A matrix A has A[t, i], the test accuracy of task i after learning task t (both from 0); rows or entries that were
-not measured are NaN.
+A matrix A has A[t, i], the test accuracy of task i after learning task t (both from 0); values that were not measured
+are NaN.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = npt.NDArray[np.float64]
 
 
 def average_accuracy(matrix: Array) -> float:
-    """AAC = 1/T sum_i A[T, i]: how well all tasks are done in the end."""
+    """AAC = 1/T sum_i A[T, i], the average accuracy of all tasks in the end."""
     return float(np.mean(matrix[-1]))
 
 
@@ -36,12 +36,12 @@ def forward_transfer(matrix: Array, alone: Array) -> float:
 
 
 def learning_accuracy(matrix: Array) -> float:
-    """Mean of A[i, i]: how well each task is done right after it was learned. Not in the paper; plain plasticity."""
+    """Mean of A[i, i], the accuracy of each task right after it was learned: plasticity. Not in the paper."""
     return float(np.mean(np.diagonal(matrix)))
 
 
 def backward_transfer(matrix: Array) -> float:
-    """BWT = 1/(T-1) sum_{i<T} A[T, i] - A[i, i]: what later tasks did to earlier ones; forgetting is negative."""
+    """BWT = 1/(T-1) sum_{i<T} A[T, i] - A[i, i], the effect of later tasks on earlier ones; negative: forgetting."""
     T = len(matrix)
     if T < 2:
         return float("nan")
@@ -80,7 +80,7 @@ def sample_diversity(p: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Summary:
-    """A measure over runs."""
+    """A measure over runs: mean, standard error and the value of every run."""
 
     mean: float
     sem: float  # standard error of the mean; NaN for a single run
@@ -88,7 +88,7 @@ class Summary:
 
     @classmethod
     def of(cls, values: list[float]) -> Summary | None:
-        """Over the finite values; None when there are none."""
+        """Summarize the finite values; None if there are none."""
         finite = [v for v in values if np.isfinite(v)]
         if not finite:
             return None
@@ -97,18 +97,18 @@ class Summary:
 
     @property
     def count(self) -> int:
-        """How many runs have a value."""
+        """The number of runs that have a value."""
         return sum(map(isfinite, self.runs))
 
     def text(self, digits: int = 2) -> str:
-        """mean ± standard error, or the mean alone of a single run."""
+        """Return "mean ± standard error", or the mean alone for a single run."""
         if not np.isfinite(self.sem):
             return f"{self.mean:.{digits}f}"
         return f"{self.mean:.{digits}f} ± {self.sem:.{digits}f}"
 
 
 def rounded(summary: Summary | None) -> dict[str, Any] | None:
-    """As it stands in files."""
+    """Return a summary as it is saved in files."""
     if summary is None:
         return None
     return {

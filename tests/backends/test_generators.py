@@ -24,7 +24,7 @@ from kenyon.backends.torch.generators import (
 )
 from kenyon.backends.torch.module import General
 from kenyon.models import Net
-from kenyon.models.initial import check_drawable, fresh, seeded
+from kenyon.models.initial import check_drawable, initial_parameters, seeded
 from tests.noise import noise, untouched
 
 SEED = 77
@@ -306,11 +306,11 @@ def test_first_weights_of_every_layer(kind: str) -> None:
         for _ in range(2):
             for p, q in zip(seeded(build, SEED).parameters(), built.parameters(), strict=True):
                 assert torch.equal(p, q)
-            for name, p in fresh(template, SEED).items():
+            for name, p in initial_parameters(template, SEED).items():
                 assert torch.equal(p, anew.get_parameter(name))
     with untouched():
         seeded(build, SEED)
-        fresh(template, SEED)
+        initial_parameters(template, SEED)
 
 
 def inside_out(module: nn.Module) -> Iterator[nn.Module]:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kenyon.bench import BenchResult, extents, new_result, run_bench
-from kenyon.bench.limits import Ceilings, Count
-from kenyon.bench.plan import Clock, Effort, Extent, FleetKey, PeakMemory, Spread, in_turns
-from kenyon.bench.result import Against, Record
+from kenyon.bench.device import Ceilings, Clock, Count, Effort, PeakMemory, in_turns
+from kenyon.bench.result import Against, Record, Spread
+from kenyon.bench.runner import EnsembleKey, Extent
 from kenyon.bench.subject import synthetic
 from kenyon.errors import ResultsError
 from kenyon.experiments import find_benchmark
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def a_result() -> BenchResult:
-    """What a GPU might have given."""
+    """Make a result like that of a GPU."""
     record = Record(
         benchmark="r-cifar-100",
         method="caf-ewc",
@@ -69,7 +69,7 @@ def test_derived_numbers() -> None:
 
 def test_a_result_survives_the_disk(tmp_path: Path) -> None:
     result = a_result()
-    result.records.append(replace(result.records[0], task=5, memory_mib=float("nan")))
+    result.records.append(replace(result.records[0], task=5, memory_mib=None))
     result.save(tmp_path / "bench.json")
     again = BenchResult.load(tmp_path / "bench.json")
     assert repr(again) == repr(result)
@@ -102,15 +102,15 @@ def test_tables_and_figures_of_whatever_is_there(tmp_path: Path) -> None:
 
 def test_a_plan_measures_each_point_once() -> None:
     extent = Extent("digits", 2, runs=(1, 2, 4), learners=(1, 5), tasks=(1, 2), train=4, test=4)
-    fleets = extent.fleets()
-    base = FleetKey("digits", "caf-ewc", 2, 5)
-    assert set(fleets) == {
-        *(FleetKey("digits", "ewc", runs, 1) for runs in (1, 2, 4)),
-        *(FleetKey("digits", "caf-ewc", runs, 5) for runs in (1, 2, 4)),
-        FleetKey("digits", "caf-ewc", 2, 1),
+    ensembles = extent.ensembles()
+    base = EnsembleKey("digits", "caf-ewc", 2, 5)
+    assert set(ensembles) == {
+        *(EnsembleKey("digits", "ewc", runs, 1) for runs in (1, 2, 4)),
+        *(EnsembleKey("digits", "caf-ewc", runs, 5) for runs in (1, 2, 4)),
+        EnsembleKey("digits", "caf-ewc", 2, 1),
     }
-    assert [point.task for point in fleets[base]] == [1, 2]
-    first, second = fleets[base]
+    assert [point.task for point in ensembles[base]] == [1, 2]
+    first, second = ensembles[base]
     assert first.pieces == {("step", False): ("tasks",), ("importance", False): ("tasks",)}
     assert second.pieces == {
         ("step", False): ("tasks", "runs", "learners"),
@@ -145,7 +145,7 @@ def test_synthetic_images_are_learnable_and_the_same_every_time() -> None:
 
 
 def test_synthetic_tasks_of_unequal_sizes_are_one_fleet() -> None:
-    """Runs of one fleet have them in the same order, as they have those of Omniglot itself."""
+    """Runs of one ensemble have tasks in the same order, as for Omniglot itself."""
     bench = find_benchmark("omniglot")
     source = synthetic(bench, train=2, test=1)
     assert [source.stream(seed).class_counts for seed in (0, 1)] == [bench.source.class_counts] * 2

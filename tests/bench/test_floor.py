@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from kenyon.bench.limits import Count, Work, floor_seconds, measure_ceilings
+from kenyon.bench.device import Count, Work, floor_seconds, measure_ceilings
 from kenyon.models import cifar_cnn
 
 

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def without_dropout(backbone: Backbone) -> Backbone:
-    """The two draw different masks; without them there is nothing left to chance."""
+    """Switch dropout off: both sides draw different masks."""
 
     def build(width: int, learners: int = 1) -> nn.Module:
         module = backbone(width, learners)
@@ -35,7 +35,7 @@ CASES = [("digits", "ewc", 2), ("digits", "caf-ewc", 0), ("digits", "caf-ewc", 2
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}-task-{case[2] + 1}")
 def pair(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Subject, Plain]:
-    """Both at the same weights of a task, with importances and anchors from before; one batch an epoch."""
+    """Put both sides at the same weights of a task, with importances and anchors; one batch per epoch."""
     name, method, task = request.param
     bench = BENCHMARKS[name]
     monkeypatch.setitem(BENCHMARKS, name, replace(bench, backbone=without_dropout(bench.backbone)))

@@ -243,7 +243,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
 ) -> None:
     from kenyon.bench import runner
 
-    real, calls = runner._measure_fleet, []
+    real, calls = runner._measure_ensemble, []
 
     def second_is_too_long(*given: Any) -> None:
         calls.append(given)
@@ -251,7 +251,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
             raise KeyboardInterrupt
         real(*given)
 
-    monkeypatch.setattr(runner, "_measure_fleet", second_is_too_long)
+    monkeypatch.setattr(runner, "_measure_ensemble", second_is_too_long)
     monkeypatch.setattr("kenyon.cli.bench.draw_speed", lambda result, path: path)
     said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path)
     assert said.code == 130 and "kept" in said.err and "digits" in said.out
@@ -300,7 +300,7 @@ def test_runs_that_do_not_stay_finite_are_told_and_shown(kenyon: Callable[..., S
     assert said.code == 1 and "seed 1 stopped" in said.err and "No run stayed finite" in said.err
     finetune = json.loads(said.out.splitlines()[-1])["methods"]["finetune"]
     assert finetune["aac"] is None and finetune["diverged"] == [0, 1]
-    for form in ([], ["--json"], ["--markdown"]):
+    for form in ([], ["--json"], ["--markdown"], ["--format", "latex"], ["--format", "csv"]):
         assert kenyon("show", tmp_path, *form).code == 0
     assert kenyon("show", tmp_path / "digits" / "finetune").code == 0
 
@@ -364,8 +364,11 @@ def test_the_picture_is_of_what_was_there_too(
 
 
 def test_two_forms_of_one_answer_are_refused(kenyon: Callable[..., Said], tmp_path: Path) -> None:
-    said = kenyon("show", tmp_path, "--json", "--markdown")
-    assert said.code == 1 and "Choose one" in said.err
+    for words in (("--json", "--markdown"), ("--json", "--format", "csv"), ("--markdown", "--format", "latex")):
+        said = kenyon("show", tmp_path, *words)
+        assert said.code == 1 and "Choose one" in said.err
+    assert "no format called 'xml'" in kenyon("show", tmp_path, "--format", "xml").err
+    assert "--best is for LaTeX" in kenyon("show", tmp_path, "--best").err
 
 
 def test_what_other_programs_call_it_is_known() -> None:

@@ -145,16 +145,14 @@ def renamed(value: Any, names: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("file", [GOOD, SCORES], ids=["result", "scores"])
-@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)], ids=["table", "json", "markdown"])
-def test_results_from_elsewhere(
-    file: Path, form: tuple[str, ...], kenyon: Callable[..., Said], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("form", ["table", "json", "markdown", "latex", "csv"])
+def test_results_from_elsewhere(file: Path, form: str, kenyon: Callable[..., Said], tmp_path: Path) -> None:
     body = json.loads(file.read_text())
     for number in range(0, len(HOSTILE), 3):
         out = tmp_path / f"{number}"
         out.mkdir()
         (out / file.name).write_text(json.dumps(renamed(body, list(HOSTILE[number : number + 3]))))
-        for words in (("show", out, *form), ("report", out, "--out", out / "r.html"), ("analyse", out)):
+        for words in (("show", out, "--format", form), ("report", out, "--out", out / "r.html"), ("analyse", out)):
             said = kenyon(*words)
             check(said.out + said.err, styles=False)
 

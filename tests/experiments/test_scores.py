@@ -17,7 +17,7 @@ from kenyon.data import FIRST_SEED, SearchProtocol
 from kenyon.experiments.found import Found, Score
 from kenyon.experiments.spec_file import toml_text
 from kenyon.metrics import Summary
-from kenyon.report.search_figure import _short, draw_search
+from kenyon.report.figures import _short, draw_search
 
 
 def found_of(scores: list[Score], folder: Path, folds: int = 3) -> Found:

@@ -1,4 +1,4 @@
-"""A real Chromium, driven over a pipe: no driver program and no package besides the browser itself.
+"""A Chromium driven over a pipe, without a driver program or another package.
 
 Chromium reads commands of the DevTools protocol from file descriptor 3 and answers on 4, as JSON that ends in a zero
 byte.
@@ -39,7 +39,7 @@ KEYS = {"Enter": 13, "Tab": 9, "Escape": 27, "ArrowRight": 39, "ArrowLeft": 37, 
 
 
 class NoBrowser(Exception):
-    """Chromium is there and does not start."""
+    """Chromium is installed but does not start."""
 
 
 class Browser:
@@ -100,7 +100,7 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": value}])
 
     def __call__(self, expression: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
@@ -132,7 +132,7 @@ class Browser:
         return box[0] + dx * box[2], box[1] + dy * box[3]
 
     def picture(self, path: Path, **clip: float) -> None:
-        """Of what is seen, or of a part of the whole page: x, y, width, height."""
+        """Take a picture of the viewport, or of a part of the page: x, y, width, height."""
         part = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
         data = self.call("Page.captureScreenshot", format="png", **part)["data"]
         path.write_bytes(base64.b64decode(data))

@@ -1,4 +1,4 @@
-"""Results made up for the tests of the report, and a reader of its page."""
+"""Synthetic results for the tests of the report, and a parser of its page."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def made(
     names: str = "task",
     **changed: Any,
 ) -> Result:
-    """Plausible accuracies: 90 where a task was just learned, less afterwards, 50 before."""
+    """Make a result: accuracies of 90 for a task just learned, less afterwards, 50 before."""
     draw = np.random.default_rng(len(method) + 7 * seeds)
     runs = []
     for seed in range(seeds):
@@ -60,7 +60,7 @@ def made(
 
 
 def saved(folder: Path, *results: Result, place: str = "") -> Path:
-    """A results folder as `kenyon run` leaves it; names that are no file names are numbered."""
+    """Save results as `kenyon run` does; names that cannot be file names are numbered."""
     for number, r in enumerate(results):
         usual = r.method.replace("-", "").isalnum() and len(r.method) < 20
         method = r.method if usual else f"method-{number}"
@@ -72,7 +72,7 @@ def saved(folder: Path, *results: Result, place: str = "") -> Path:
 
 
 class Page(HTMLParser):
-    """What a test asks of a page: its elements, ids and references, and tables as lists of rows of texts."""
+    """A parsed page: its elements, ids and references, and tables as lists of rows of texts."""
 
     def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)

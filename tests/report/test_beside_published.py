@@ -1,4 +1,4 @@
-"""Measured beside published: the differences, by hand, and how they are told."""
+"""Differences between measured and published accuracies by hand, and the sentence on them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from kenyon.experiments.published import ACCURACY
+from kenyon.benchmarks.registry import find_benchmark
 from kenyon.experiments.results import Result
 from kenyon.experiments.spec import configure
-from kenyon.report.markdown import differences, published_sentence, published_view
+from kenyon.report.formats import differences, published_sentence, published_view
 from kenyon.utils.views import checked
 from tests.report.made import made
 
 
 def at(benchmark: str, method: str, above: float) -> Result:
-    """Of two runs, whose accuracies are so far above what is published, on average."""
-    value = ACCURACY[benchmark][method] + above
+    """Make a result of two runs whose mean is the given number of points above the published value."""
+    value = find_benchmark(benchmark).published[method] + above
     whole = made(method, benchmark, seeds=2, tasks=2)
     runs = [
         replace(run, accuracy=[[99.0, 0.0], [value + off, value - off / 2]])

@@ -1,4 +1,4 @@
-"""The page in a real Chromium: it draws, speaks, sorts and fits, and never asks the network.
+"""The page in a Chromium: drawing, accessibility, sorting, layout, and no requests.
 
 Skipped where no Chromium is installed (Debian: apt-get install chromium).
 """
@@ -46,7 +46,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def complaints(browser: Browser) -> list[Any]:
-    """Errors and warnings in the console, and requests for anything but the file itself and data URIs."""
+    """Return errors and warnings in the console, and requests other than of the file itself and data URIs."""
     browser("1")  # what was sent before has then arrived
     wrong: list[Any] = []
     for event in browser.events:
@@ -262,7 +262,7 @@ def test_the_choice_of_colours_is_remembered(browser: Browser, page: Path) -> No
     paper = "getComputedStyle(document.body).backgroundColor"
 
     def opened_again(colour: str, **how: bool) -> bool:
-        """What is stored reaches the next page a moment later, when the machine is busy."""
+        """Retry: on a busy machine, stored values reach the next page with a delay."""
         for _ in range(50):
             browser.open(page, **how)
             if browser(paper) == colour:

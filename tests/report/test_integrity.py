@@ -1,4 +1,4 @@
-"""Checksums: no file that has changed since is believed, and those of earlier versions are read as unsealed."""
+"""Checksums: changed files are refused, and those of earlier versions are read as unsealed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kenyon.experiments.store import PointFolder
 from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights
 from kenyon.paper.analyses import analyse, find_analysis
-from kenyon.report.page.analyses import read_analysis
+from kenyon.report.page.sections import read_analysis
 from kenyon.report.verify import Verified, accept, verify
 from kenyon.rl.results import GameResult
 from kenyon.training import Interrupted
@@ -83,7 +83,7 @@ def the_learner(path: Path) -> Any:
 
 
 def a_state(path: Path) -> Any:
-    """As training goes on from it: what it says of itself, then its tensors."""
+    """Read a state as training does: its header, then its tensors."""
     state = read_state(path)
     assert state is not None
     try:
@@ -105,7 +105,7 @@ def weights_reader(folder: Path) -> Callable[[Path], Any]:
 
 
 def readers(out: Path) -> dict[str, tuple[Path, Callable[[Path], Any]]]:
-    """Every kind of file, and who reads it; what is read can be compared."""
+    """Readers of every kind of file; their results can be compared."""
     folder = out / "digits/ewc"
     return {
         "result": (folder / "result.json", lambda path: Result.load(path).to_json()),
@@ -284,7 +284,7 @@ def test_a_state_whose_checksum_is_gone(out: Path) -> None:
 
 
 def test_a_state_that_names_other_runs_since_it_was_damaged_is_set_aside(out: Path) -> None:
-    """Not removed as finished, though all the runs that it names now are."""
+    """The state is kept, although all runs that the changed file names are finished."""
     digits(out, ["mas"], seeds=[1], epochs=2)
     path = the_state(out)  # of seed 0
     path.write_bytes(path.read_bytes().replace(rb"\"seeds\": [0]", rb"\"seeds\": [1]"))
@@ -318,7 +318,7 @@ def test_of_two_that_trained_the_same_run_result_and_weights_are_of_one(made: Pa
 
 
 def test_what_is_added_while_another_changes_a_result_is_not_lost(made: Path, tmp_path: Path) -> None:
-    """Forward transfer gives a result its reference; meanwhile another process has finished a run."""
+    """One process adds the reference of forward transfer while another one finishes a run."""
     whole = Result.load(made / "digits/ewc/result.json")
     folder = PointFolder(tmp_path, Point(Config.from_dict(whole.config)))
     folder.add(whole.restricted([0]))

@@ -1,4 +1,4 @@
-"""What was made under different settings is refused for one table, or named apart."""
+"""Results under different settings are refused for one table, or labelled by what differs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_methods_under_other_epochs_or_tasks(tmp_path: Path, other: Result, name
 
 
 def test_a_setting_that_only_other_points_name_is_no_secret(tmp_path: Path) -> None:
-    """That a grid varies lambda_sp does not excuse a point whose label does not tell its own."""
+    """A grid that varies lambda_sp does not excuse a result whose label lacks its own value."""
     grid = made("ewc", point={"width": 4, "lambda_sp": 7}, width=4)
     saved(tmp_path, made("ewc"), made("ewc", point={"width": 4}, width=4, lambda_sp=500), grid)
     assert "ewc: hyper.lambda_sp is 1000 in" in refusal(tmp_path)

@@ -1,4 +1,4 @@
-"""Results in a terminal: what stands in which table, and that 80 columns hold it."""
+"""Tables in a terminal: their contents, and that they fit 80 columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 
 from kenyon.cli.show import load_results
 from kenyon.experiments.spec import configure
-from kenyon.report.markdown import overview_markdown, results_markdown
+from kenyon.report.formats import overview_markdown, results_markdown
 from kenyon.report.tables import best_points, duration, results_json, results_tables, rough_duration
 from tests.report.made import made
 

@@ -1,4 +1,4 @@
-"""The form of a view: what is right is drawn, what is wrong is told, and nothing else ever happens."""
+"""The form of a view: a valid one can be drawn, and for any other the error names the place."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,6 +57,11 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
+def test_numpy_values_become_pythons() -> None:
+    data = [{"name": np.str_("ewc"), "x": np.array([1.5]), "y": [np.float64(2.0)], "thin": np.bool_(True)}]
+    assert checked({**GOOD["lines"], "data": data})["data"] == [{"name": "ewc", "x": [1.5], "y": [2.0], "thin": True}]
+
+
 def test_every_kind_has_an_example_and_the_documented_one_is_right() -> None:
     assert set(GOOD) == set(KINDS)
     for view in GOOD.values():
@@ -68,22 +74,35 @@ def test_every_kind_has_an_example_and_the_documented_one_is_right() -> None:
     ("kind", "change", "told"),
     [
         ("lines", {"kind": "pie"}, "kind is one of lines"),
-        ("lines", {"title": " "}, "title is a text that is not empty"),
-        ("lines", {"x": 3}, "x is a text"),
-        ("lines", {"digits": 9}, "digits is 0 to 6"),
-        ("lines", {"data": [{"name": "n", "x": [1, 2], "y": [1]}]}, "data[0].y is as many numbers or null as x"),
+        ("lines", {"title": " "}, "title must be text that is not empty"),
+        ("lines", {"x": 3}, "x: Expected `str`, got `int`"),
+        ("lines", {"digits": 9}, "digits: Expected `int` <= 6"),
+        ("lines", {"data": [{"name": "n", "x": [1, 2], "y": [1]}]}, "data[0]: y must have 2 entries, not 1"),
         ("lines", {"data": [{"name": "n", "x": [1], "y": [float("nan")]}]}, "data[0].y"),
         ("lines", {"data": [{"name": "n", "x": [10**400], "y": [1]}]}, "data[0].x"),
-        ("lines", {"data": [{"x": [1], "y": [1]}]}, "data[0] is an object with a name"),
-        ("scatter", {"data": [{"name": "n", "x": [1], "y": [1], "labels": []}]}, "data[0].labels is 1 texts"),
-        ("heatmap", {"data": [[1, 2], [3, 4]]}, "data is rows x columns"),
-        ("heatmap", {"range": [1, 1]}, "range is [low, high]"),
-        ("heatmap", {"data": [{"name": "f", "data": [[1]]}]}, "data[0].data is rows x columns"),
-        ("bars", {"data": [{"name": "n"}]}, "data[0] has no value"),
-        ("images", {"data": [{"src": "https://example.org/a.png", "alt": "a"}]}, "data[0].src is a data URI"),
-        ("images", {"data": [{"src": "data:image/svg+xml;base64,AAAA", "alt": "a"}]}, "data[0].src is a data URI"),
-        ("table", {"data": [["x"]]}, "data[0] is 2 texts"),
-        ("table", {"origin": {"a": {"b": 1}}}, "origin is an object of plain values"),
+        ("lines", {"data": [{"x": [1], "y": [1]}]}, "data[0]: Object missing required field `name`"),
+        (
+            "scatter",
+            {"data": [{"name": "n", "x": [1], "y": [1], "labels": []}]},
+            "data[0]: labels must have 1 entries, not 0",
+        ),
+        ("heatmap", {"data": [[1, 2], [3, 4]]}, "data must be 1 rows x 2 columns"),
+        ("heatmap", {"range": [1, 1]}, "range must be [low, high]"),
+        ("heatmap", {"data": [{"name": "f", "data": [[1]]}]}, "data[0].data must be 1 rows x 2 columns"),
+        ("bars", {"data": [{"name": "n"}]}, "data[0]: Object missing required field `value`"),
+        ("images", {"data": [{"src": "https://example.org/a.png", "alt": "a"}]}, "data[0]: src must be a data URI"),
+        (
+            "images",
+            {"data": [{"src": "data:image/svg+xml;base64,AAAA", "alt": "a"}]},
+            "data[0]: src must be a data URI",
+        ),
+        ("table", {"data": [["x"]]}, "data[0] must have 2 entries, not 1"),
+        ("table", {"columns": {1, 2}}, "columns"),
+        ("table", {"data": [["x", object()]]}, "a view must hold text, numbers, lists and objects, not <object"),
+        ("heatmap", {"data": [{"name": "f", "data": [[1, 2]]}, [1, 2]]}, "rows of numbers or frames, not both"),
+        ("heatmap", {"scale": "other"}, "scale: Invalid enum value 'other'"),
+        ("images", {"across": 0}, "across: Expected `int` >= 1"),
+        ("table", {"origin": {"a": {"b": 1}}}, "origin[...]: Expected"),
     ],
 )
 def test_what_is_wrong_is_told(kind: str, change: dict[str, Any], told: str) -> None:
@@ -107,7 +126,7 @@ JSON = st.recursive(
 
 
 def _damaged(view: dict[str, Any], path: list[int], value: Any) -> Any:
-    """The view with the value put somewhere into it."""
+    """Return the view with the value at some place in it."""
     view = copy.deepcopy(view)
     at: Any = view
     for step in path:
@@ -214,7 +233,7 @@ def test_names_of_columns_do_not_run_into_one_another(
 def test_charts_of_one_measure_are_drawn_alike(
     measures: tuple[str, str], styles: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dots where values are near each other and far from 0, and then for all that are compared with these."""
+    """Dots for values near each other and far from 0, and for all charts of the same measure."""
     from matplotlib.figure import Figure
 
     from kenyon.report import plots

@@ -33,7 +33,7 @@ def policy(together: bool) -> Policy:
         forward=forward,
         device=torch.device("cpu"),
         dtype=torch.float32,
-        execute=SimpleNamespace(input_channels=None),
+        executor=SimpleNamespace(input_channels=None),
         class_counts=(2, 3),
         input_shape=(1, 1, 2),
     )

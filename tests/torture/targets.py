@@ -37,8 +37,8 @@ from kenyon.experiments.spec_file import asked, read_config
 from kenyon.experiments.training import build_trainer
 from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights, rows_of
-from kenyon.report.markdown import results_markdown
-from kenyon.report.page.analyses import outdated_analysis, read_analysis
+from kenyon.report.formats import results_markdown
+from kenyon.report.page.sections import outdated_analysis, read_analysis
 from kenyon.report.tables import results_json, results_table
 from kenyon.training.checkpoint import Position, load_state, save_state
 from tests.datasets.test_pickles import PYTHON_2, PYTHON_3

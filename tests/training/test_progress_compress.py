@@ -100,7 +100,7 @@ class Slow:
         for task in range(len(self.stream.tasks)):
             scratch = torch.zeros(1, self.net.layout.size)
             assert self.net.columns is not None
-            self.net.columns.begin(scratch, [self.stream.seed], task, 2)
+            self.net.columns.start_task(scratch, [self.stream.seed], task, 2)
             drawn = self.named(scratch[0])
             new = ("active", "lateral") if self.reinit or task == 0 else ("active.head",)
             self.p |= {n: value for n, value in drawn.items() if n.startswith(new)}

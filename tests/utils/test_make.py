@@ -1,4 +1,4 @@
-"""Views from numbers, drawn with matplotlib whatever they hold."""
+"""Views made from numbers, and drawn with matplotlib."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_numbers_for_json() -> None:
 
 
 def test_what_is_made_is_checked() -> None:
-    with pytest.raises(ViewError, match="as many numbers"):
+    with pytest.raises(ViewError, match="y must have 2 entries"):
         lines("a", "x", "y", [Series("s", [1, 2], [1.0])])
-    with pytest.raises(ViewError, match="rows x columns"):
+    with pytest.raises(ViewError, match="1 rows x 1 columns"):
         heatmap("a", "x", "y", ["1"], ["1"], HOLES)
     with pytest.raises(ViewError, match="kind is one of"):
         checked({"kind": "cube", "title": "a", "data": []})

@@ -1,7 +1,6 @@
-"""How fast Kenyon is on a device, against what the device could do and against plain code."""
+"""Speed of Kenyon on a device, compared with what the device could do and with plain PyTorch."""
 
-from kenyon.bench.plan import Extent, extents
 from kenyon.bench.result import BenchResult
-from kenyon.bench.runner import new_result, run_bench
+from kenyon.bench.runner import Extent, extents, new_result, run_bench
 
 __all__ = ["BenchResult", "Extent", "extents", "new_result", "run_bench"]

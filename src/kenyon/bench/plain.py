@@ -1,31 +1,35 @@
-"""The same training written plainly, the way the field writes it: what Kenyon's speed is compared with.
+"""The same training in plain PyTorch, as the reference for Kenyon's speed.
 
 One run; an ordinary nn.Module for every learner, one learner after another; penalties as sums over parameter
-tensors, differentiated by autograd; torch.optim.Adam; no CUDA graph. It is kept as fast as such code is without
-tricks: images are normalised and on the device already, and nothing is logged or copied to the host in a step. It
-computes the same function as the library (a test compares losses, gradients, importances and accuracies), for EWC
-and for CAF on EWC with the published, adaptive forms of AF-1 and AF-S.
+tensors, differentiated by autograd; torch.optim.Adam; no CUDA graph. It is as fast as such code gets without tricks:
+images are normalized and on the device already, and nothing is logged or copied to the host in a step. It computes
+the same function as the library (a test compares losses, gradients, importances and accuracies), for EWC and for CAF
+on EWC with the published, adaptive forms of AF-1 and AF-S.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.bench.subject import Piece, State
+from kenyon.bench.result import Piece
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Split, Stream
 from kenyon.experiments.spec import Config
+
+if TYPE_CHECKING:
+    from kenyon.bench.subject import State
 
 FISHER_BATCH = 20
 SLOPE = 100.0  # of the softmax over AF-S's adaptive weights
 
 
 class Plain(nn.Module):
-    """`precision` is that of the learners: float32, or bfloat16 by autocast."""
+    """One run of EWC or CAF at a task. `precision` is that of the learners: float32, or bfloat16 by autocast."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class Plain(nn.Module):
 
     @torch.no_grad()
     def evaluation(self) -> list[list[float]]:
-        """Accuracy on every task, per cent: of the learners together, then of each alone if there are several."""
+        """Return the accuracy on every task, per cent: of the learners together, then of each alone if several."""
         self.eval()
         right = []
         for task, (images, labels) in enumerate(self.tests):
@@ -91,7 +95,7 @@ class Plain(nn.Module):
         return (100 * torch.stack(right)).tolist()
 
     def forward(self, images: Tensor, task: int, own: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """Predictions of the learners together, and of each alone if asked for."""
+        """Return predictions of the learners together, and with `own` of each alone."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == torch.bfloat16):
             features = [learner(images) for learner in self.learners]
         features = [f.float() for f in features]
@@ -110,14 +114,14 @@ class Plain(nn.Module):
         return loss
 
     def stability(self) -> Tensor:
-        """EWC: the distance from the old weights, weighed by their Fisher information."""
+        """EWC: the squared distance from the old weights, weighted by their Fisher information."""
         total = torch.zeros((), device=self.device)
         for name, p in self.learners.named_parameters():
             total = total + (self.fisher[name] * (p - self.old[name]).square()).sum()
         return total
 
     def decay(self) -> Tensor:
-        """AF-1: the size of the weights, each parameter tensor's learners weighed by K * softmax."""
+        """AF-1: the squared norm of the weights; learners of a parameter tensor are weighted by K * softmax."""
         total = torch.zeros((), device=self.device)
         weights = len(self.learners) * torch.softmax(self.af1_weights, dim=1)
         for k, learner in enumerate(self.learners):
@@ -128,7 +132,7 @@ class Plain(nn.Module):
         return total
 
     def divergence(self, own: list[Tensor]) -> Tensor:
-        """AF-S: how far each learner's prediction is from those of the others."""
+        """AF-S: the KL divergence of each learner's prediction from those of the others."""
         total, K = torch.zeros((), device=self.device), len(own)
         weights = K * torch.softmax(SLOPE * self.afs_weights, dim=1)
         log_p = [F.log_softmax(logits, dim=1) for logits in own]
@@ -141,7 +145,7 @@ class Plain(nn.Module):
 
     @torch.no_grad()
     def take(self, state: State) -> None:
-        """Stand where a run of the library stands."""
+        """Copy the state of a run of the library."""
         theta = state["theta"]
         for name, p in self.learners.named_parameters():
             k, _, tensor = name.partition(".")

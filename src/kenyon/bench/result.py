@@ -1,35 +1,58 @@
-"""What a bench found, with its origin. On disk one JSON file."""
+"""The result of a bench with its origin; on disk one JSON file."""
 
 from __future__ import annotations
 
 import json
 import re
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from kenyon.bench.limits import Ceilings, Count
-from kenyon.bench.plan import Spread, Sweep
-from kenyon.bench.subject import Piece
+import msgspec
+
+from kenyon.bench.device import Ceilings, Count
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import plain
 from kenyon.utils.files import write_atomically
 
 FORMAT = 1
+SECOND = 2  # the first task with penalties: its cost has all parts that later tasks have
+
+Piece = Literal["step", "importance", "evaluation"]
+Sweep = Literal["pieces", "runs", "learners", "tasks"]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of n values, with the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0], 1)
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, low, high, len(values))
 
 
 @dataclass(frozen=True)
 class Against:
-    """The plain reference, measured in turns with the library."""
+    """The measurement of the plain reference, alternating with the library's."""
 
     precision: str
     ms: Spread  # of one step or pass of one run
-    ratio: Spread  # the time of all runs, plainly one after another, over that of the library
+    ratio: Spread  # the time of all runs, one after another, over that of the library
 
 
 @dataclass(frozen=True)
 class Record:
-    """One piece of work of one fleet at one task."""
+    """The measurement of one piece of work of one ensemble of runs at one task."""
 
     benchmark: str
     method: str
@@ -40,11 +63,11 @@ class Record:
     piece: Piece
     sweeps: tuple[Sweep, ...]
     ms: Spread  # of one training step, importance pass or evaluation, of all runs together
-    images: float  # seen by all runs in it
+    images: int | float  # processed by all runs in it
     least: Count  # operations and bytes, of all runs
     floor_ms: float
     bound: str  # which of the two decides the floor
-    memory_mib: float  # at most in use by the fleet so far
+    memory_mib: float | None  # peak so far; None if the system does not report it
     against: tuple[Against, ...] = ()
 
     @property
@@ -57,33 +80,17 @@ class Record:
 
     @property
     def share(self) -> float:
-        """Of the time measured, how much the floor is: 1 could not be faster."""
+        """The floor over the time measured; 1 is the optimum."""
         return self.floor_ms / self.ms.median
 
     def as_dict(self) -> dict[str, Any]:
         derived = {"ms_per_run": self.ms_per_run, "images_per_s": self.images_per_s, "share_of_floor": self.share}
         return asdict(self) | {"derived": derived}
 
-    @classmethod
-    def from_dict(cls, body: dict[str, Any]) -> Record:
-        given = {name: value for name, value in body.items() if name != "derived"}
-        against = tuple(Against(a["precision"], Spread(**a["ms"]), Spread(**a["ratio"])) for a in given["against"])
-        memory = given["memory_mib"]
-        return cls(
-            **given
-            | {
-                "sweeps": tuple(given["sweeps"]),
-                "ms": Spread(**given["ms"]),
-                "least": Count(**given["least"]),
-                "memory_mib": float("nan") if memory is None else memory,
-                "against": against,
-            }
-        )
-
 
 @dataclass
 class BenchResult:
-    """Grows while the bench runs; `complete` when nothing was cut short."""
+    """Records that grow while the bench runs; `complete` when nothing was cut short."""
 
     device: str
     kind: str  # cpu or cuda
@@ -124,35 +131,26 @@ class BenchResult:
         return plain({"format": FORMAT, **body, "ceilings": ceilings, "records": records})
 
     def save(self, path: Path) -> None:
-        text = json.dumps(_rounded(self.as_dict()), indent=1, allow_nan=False)
+        rounded = json.loads(json.dumps(self.as_dict(), allow_nan=False), parse_float=_six_digits)
+        text = json.dumps(rounded, indent=1, allow_nan=False)
         write_atomically(path, (_compact(text) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> BenchResult:
         try:
             body = json.loads(path.read_text())
-        except (OSError, ValueError, RecursionError) as error:
-            raise ResultsError(f"{path} cannot be read as a bench result ({error}).") from error
-        try:
             if (form := body.pop("format")) != FORMAT:
                 raise ResultsError(f"{path} has format {form}; this version of Kenyon reads {FORMAT}. Update Kenyon.")
-            ceilings, records = body.pop("ceilings"), body.pop("records")
-            return cls(
-                **body,
-                ceilings=None if ceilings is None else Ceilings(**ceilings),
-                records=[Record.from_dict(record) for record in records],
-            )
+            return msgspec.convert(body, cls)
+        except (OSError, ValueError, RecursionError) as error:  # msgspec's are ValueErrors
+            raise ResultsError(f"{path} cannot be read as a bench result ({error}).") from error
         except (KeyError, TypeError, AttributeError) as error:
             raise ResultsError(f"{path} is not a bench result of Kenyon ({error!r}).") from error
 
 
-def _rounded(value: Any) -> Any:
-    """Six digits say more than a clock knows."""
-    if isinstance(value, dict):
-        return {name: _rounded(v) for name, v in value.items()}
-    if isinstance(value, list):
-        return [_rounded(v) for v in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+def _six_digits(text: str) -> float:
+    """Round a number to six significant digits, more than a clock resolves."""
+    return float(f"{float(text):.6g}")
 
 
 def _compact(text: str) -> str:

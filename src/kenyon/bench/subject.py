@@ -1,18 +1,17 @@
-"""Made-up images in the shapes and sizes of a benchmark, so that nothing has to be downloaded to measure speed.
+"""The library's side of a bench: an ensemble of runs on synthetic images, with the pieces of work that are timed.
 
-What is timed: a fleet of the library itself, cut into the pieces that a user waits for.
-
-Everything the bench knows of the inside of a `Trainer` is in this file.
+Images are synthetic, in the shapes and sizes of a benchmark, so that measuring speed needs no download. Every use of
+a `Trainer`'s internals by the bench is in this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor
 
+from kenyon.bench.result import Piece
 from kenyon.benchmarks.registry import Benchmark
 from kenyon.data import Source
 from kenyon.data.sources import Group
@@ -27,7 +26,7 @@ SEED = 0
 
 
 def synthetic(benchmark: Benchmark, train: int, test: int) -> Source:
-    """`train` and `test` images of every class. Each class has a picture of its own under noise: it can be learned.
+    """Make `train` and `test` images of every class: a picture of its own under noise, so that it can be learned.
 
     R-CIFAR-100 itself has 500 and 100, the digits about 36 and 144.
     """
@@ -40,7 +39,7 @@ def synthetic(benchmark: Benchmark, train: int, test: int) -> Source:
         train + test, 1, 1, 1
     )
     starts = [sum(counts[:t]) for t in range(len(counts))]
-    fixed = len(set(counts)) > 1  # runs of one fleet have tasks of the same sizes in the same order
+    fixed = len(set(counts)) > 1  # runs of one ensemble have tasks of the same sizes in the same order
     return Source(
         name=benchmark.name,
         images=images,
@@ -56,12 +55,11 @@ def synthetic(benchmark: Benchmark, train: int, test: int) -> Source:
     )
 
 
-Piece = Literal["step", "importance", "evaluation"]
 State = dict[str, dict[str, Tensor]]  # theta, importance, anchor -> name -> values of one run
 
 
 class Subject:
-    """A fleet of R runs, standing at the beginning of a task."""
+    """An ensemble of R runs at the beginning of a task."""
 
     def __init__(self, config: Config, source: Source, runs: int, device: torch.device) -> None:
         self.config, self.runs = config, runs
@@ -70,9 +68,9 @@ class Subject:
         self.begin(0)
 
     def begin(self, task: int) -> None:
-        """Stand at the beginning of a task (from 0), with anchors and importances as if others were learned before.
+        """Go to the beginning of a task (from 0), with anchors and importances as after earlier tasks.
 
-        The importances are made up: of the usual size, but measuring them would cost more than what is timed.
+        The importances are random, of the usual size: measuring them would cost more than what is timed.
         """
         t = self.trainer
         t.position.phase, t.position.epoch = task * len(t.method.stages), 0
@@ -95,7 +93,7 @@ class Subject:
 
     @property
     def small(self) -> bool:
-        """Whether the network is so small that it loses more to waking CPU threads than it gains from them."""
+        """True if the network is so small that waking CPU threads costs more than it gains."""
         return self.trainer.net.small
 
     @property
@@ -103,7 +101,7 @@ class Subject:
         return self.trainer.net.dtype
 
     def images(self, piece: Piece) -> float:
-        """Images that all runs together see in one training step, importance pass or evaluation."""
+        """Images that all runs together process in one training step, importance pass or evaluation."""
         task = self.trainer.tasks_before
         if piece == "evaluation":
             return sum(len(task.test) for stream in self.streams for task in stream.tasks)
@@ -115,10 +113,14 @@ class Subject:
         t.train_epoch(t.step, t.theta)
         t.position.epoch += 1
 
+    @property
+    def importance(self) -> GradientImportance:
+        found = self.trainer.method.importance
+        assert isinstance(found, GradientImportance)  # of every method that is timed
+        return found
+
     def importance_pass(self) -> None:
-        t = self.trainer
-        assert isinstance(t.method.importance, GradientImportance)
-        t.measure(t.method.importance, t.theta, Purpose.IMPORTANCE)
+        self.trainer.measure(self.importance, self.trainer.theta, Purpose.IMPORTANCE)
 
     def evaluation(self) -> Tensor:
         """Accuracy of every run on every task, (R, T) per cent."""
@@ -126,12 +128,12 @@ class Subject:
         return evaluate(t.net, t.theta, t.fleet, t.engine.lanes, t.live).accuracy
 
     def penalty(self, run: int) -> Tensor:
-        """The parameter penalties of a run: a step takes them as forces on the weights, not as a part of its loss."""
+        """Return the parameter penalties of a run, which a step applies as gradients, outside its loss."""
         t = self.trainer
         return sum((value[run] for value in t.penalties.values()), torch.zeros(()))
 
     def estimate(self, run: int) -> dict[str, Tensor]:
-        """What the last importance pass found, by name; a learner's have a leading learner axis."""
+        """Return the estimates of the last importance pass by name, learners' with a leading learner axis."""
         return self._protected(self.trainer.estimate[run])
 
     def state(self, run: int) -> State:

@@ -21,10 +21,10 @@ from kenyon.experiments.compare import reported
 from kenyon.experiments.results import Result, point_name
 from kenyon.experiments.runner import REFERENCE
 from kenyon.methods import METHODS
+from kenyon.methods.registry import place
 from kenyon.metrics import Summary
 from kenyon.paper.analyses import ANALYSES, Analysis, analyse, compare, find_analysis
-from kenyon.paper.analyses.store import Entry
-from kenyon.report.markdown import place
+from kenyon.paper.analyses.analysis import Entry
 from kenyon.report.plots import draw_views
 from kenyon.report.tables import pm
 from kenyon.training import choose_device

@@ -16,7 +16,7 @@ from kenyon.experiments import Found, execute_search, parse_settings, plan_searc
 from kenyon.experiments.hyper_search import TOGETHER, TRIALS, Sampling
 from kenyon.experiments.results import plain, point_name
 from kenyon.methods import find_method
-from kenyon.report.search_figure import draw_search
+from kenyon.report.figures import draw_search
 from kenyon.utils.text import counted
 from kenyon.utils.user_code import is_user_file
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +12,72 @@ from rich.table import Table
 
 from kenyon.cli.consoles import stderr, stdout, tell, tell_json
 from kenyon.cli.games import scores_json, scores_table
-from kenyon.errors import ConfigError
+from kenyon.errors import ConfigError, unknown
 from kenyon.experiments.compare import File, labels, reported
 from kenyon.experiments.results import Kept, Result, plain
 from kenyon.experiments.runner import REFERENCE
 from kenyon.experiments.store import unfinished
 from kenyon.metrics import Array
-from kenyon.report.markdown import results_markdown
-from kenyon.report.tables import duration, results_json, results_tables
+from kenyon.report.formats import results_csv, results_latex, results_markdown, scores_latex
+from kenyon.report.tables import diverged, duration, results_json, results_tables
 from kenyon.rl.results import GameResult, has_images, load_scores
 from kenyon.utils.text import counted, printable
 
+Played = Mapping[str, Mapping[str, GameResult]]  # suite -> label -> result
+Results = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
 
-def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
-    if as_json and as_markdown:
-        raise ConfigError("--json and --markdown are two forms of one answer. Choose one.")
+
+def show_command(
+    path: Path, *, form: str = "table", as_json: bool = False, as_markdown: bool = False, best: bool = False
+) -> None:
+    """Print the results at or below a path as a table, or in another form."""
+    if form not in PRINT:
+        raise unknown("format", form, PRINT)
+    asked = {form, "json" if as_json else form, "markdown" if as_markdown else form} - {"table"}
+    if len(asked) > 1:
+        raise ConfigError("--format, --json and --markdown are forms of one answer. Choose one.")
+    form = asked.pop() if asked else "table"
+    if best and form != "latex":
+        raise ConfigError("--best is for LaTeX tables. Give --format latex with it, or leave it out.")
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
     if told := unfinished(path):
         stderr().print(told, soft_wrap=True)
-    if as_markdown:
-        if played and results:
-            stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
-        if not results:
-            raise ConfigError("--markdown is for accuracies; these are scores of games. Leave it out or use --json.")
-        tell(results_markdown(results))
-        return
-    if as_json:
-        body = {suite: scores_json(scores) for suite, scores in played.items()}
-        for name, methods in results.items():
-            device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
-            body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
-        tell_json(plain(body))
-        return
+    PRINT[form](played, results, best)
+
+
+def _print_markdown(played: Played, results: Results, best: bool) -> None:
+    if played and results:
+        stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
+    if not results:
+        raise ConfigError(
+            "--markdown is for accuracies; these are scores of games. Use --json, or --format latex or csv."
+        )
+    tell(results_markdown(results))
+
+
+def _print_latex(played: Played, results: Results, best: bool) -> None:
+    tables = [scores_latex(title, scores, best=best) for title, scores in played.items()]
+    tables += [results_latex(methods, best=best) for methods in results.values()]
+    tell("\n\n".join(tables))
+
+
+def _print_csv(played: Played, results: Results, best: bool) -> None:
+    groups: list[Mapping[str, Kept[Any, Any]]] = [*played.values(), *results.values()]
+    for note in (note for some in groups for note in diverged(some)):
+        stderr().print(f"{note} Left out.", soft_wrap=True)
+    tell(results_csv(r for some in groups for r in some.values()).rstrip("\n"))
+
+
+def _print_json(played: Played, results: Results, best: bool) -> None:
+    body = {suite: scores_json(scores) for suite, scores in played.items()}
+    for name, methods in results.items():
+        device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
+        body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
+    tell_json(plain(body))
+
+
+def _print_tables(played: Played, results: Results, best: bool) -> None:
     console = stdout()
     for title, scores in played.items():
         console.print(scores_table(scores, title))
@@ -58,6 +91,15 @@ def show_command(path: Path, *, as_json: bool, as_markdown: bool) -> None:
         _details(console, next(iter(methods.values())))
     if not results and len(played) == 1 and len(scores := next(iter(played.values()))) == 1:
         _details_of_games(console, next(iter(scores.values())))
+
+
+PRINT: dict[str, Callable[[Played, Results, bool], None]] = {
+    "table": _print_tables,
+    "markdown": _print_markdown,
+    "latex": _print_latex,
+    "csv": _print_csv,
+    "json": _print_json,
+}
 
 
 def load_results(path: Path) -> dict[str, dict[str, Result]]:

@@ -187,7 +187,7 @@ def _learner_module(backbone: nn.Module, net: Net, row: Tensor, learner: int, he
     with torch.no_grad():
         for name in net.backbone_names:
             parameters[name].copy_(net.layout.view(row, name)[learner])
-        for name in net.statistics.first:
+        for name in net.statistics.initial:
             buffers[name].copy_(net.layout.view(row, name)[head, learner])
     return module
 

@@ -170,7 +170,7 @@ def resume(trainer: Trainer, learned: Mapping[str, Tensor], before: Layout, task
         if name in learned:  # another training regime may have further tensors
             copy_state(learned[name], before, tensor, net.layout)
             if tensor.shape[1:] == (net.layout.size,):
-                net.statistics.hand_on(net.layout, tensor, net.head_of(tasks - 1))
+                net.statistics.carry_over(net.layout, tensor, net.head_of(tasks - 1))
     phase = tasks * len(trainer.method.stages)
     trainer.position = Position(phase=phase, diverged=list(trainer.position.diverged))
 

@@ -15,10 +15,10 @@ import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from kenyon.metrics import (
 from kenyon.utils.files import write_atomically
 from kenyon.utils.formats import WEIGHTS, FileSum, Formats, check_json, has_checksum, with_checksum
 from kenyon.utils.text import counted
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 def point_name(point: Mapping[str, Any]) -> str:
@@ -158,6 +161,16 @@ class Kept(ABC, Generic[R, F]):
         """Training time of all runs together."""
         return sum(fleet.seconds for fleet in self.fleets)
 
+    @abstractmethod
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        """Yield seed, after_task (number of learned tasks), task (from 1), task_name and value of complete runs."""
+
+    def to_pandas(self) -> DataFrame:
+        """Return all accuracies or scores as a tidy DataFrame; see `kenyon.experiments.tidy.tidy_rows`."""
+        from kenyon.experiments.tidy import to_pandas
+
+        return to_pandas([self])
+
     def restricted(self, seeds: Sequence[int]) -> Self:
         """Only the runs of these seeds."""
         return replace(
@@ -272,6 +285,15 @@ class Result(Kept[Run, FleetOrigin]):
 
     # Accuracy of each task learned from a random start, by seed, in the order of that seed's tasks.
     alone: dict[int, list[float]] = field(default_factory=dict)
+
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        for run in self.complete_runs:
+            rows = run.matrix
+            for after, row in enumerate(rows, 1 + len(run.tasks) - len(rows)):  # one row after joint training
+                for task, (name, accuracy) in enumerate(zip(run.tasks, row.tolist(), strict=True), 1):
+                    if math.isfinite(accuracy):
+                        place = {"seed": run.seed, "after_task": after, "task": task, "task_name": name}
+                        yield place | {"accuracy": accuracy}
 
     @property
     def held_out(self) -> bool:

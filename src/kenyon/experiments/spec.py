@@ -24,7 +24,6 @@ from kenyon.errors import ConfigError, expected, shown, unknown
 from kenyon.experiments.results import Kept, Result
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.methods.penalties.strength import LARGEST
-from kenyon.methods.registry import DEFAULTS
 from kenyon.models.ensemble import Diversity
 from kenyon.models.heads import FirstHeads
 from kenyon.training.regime import Training
@@ -192,11 +191,11 @@ def configure(
         raise ConfigError(f"{benchmark} has {count} tasks; --tasks {tasks} is not possible. Choose 1 to {count}.")
 
     training = replace(bench.training, **take(given, Training))
-    hyper = dict(bench.hyperparameters.get(method, {}))
-    hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
+    theirs = {name: given.pop(name) for name in list(given) if name in spec.settings}
+    hyper = spec.resolve(theirs, bench.hyperparameters.get(method, {}))
     missing = [name for name in spec.required if name not in hyper]
-    if missing and all(name in DEFAULTS.get(method, {}) for name in missing):
-        some = " ".join(f"--set {name}={DEFAULTS[method][name]:g}" for name in missing)
+    if missing and all(name in spec.defaults for name in missing):
+        some = " ".join(f"--set {name}={spec.defaults[name]:g}" for name in missing)
         raise ConfigError(
             f"{method} needs {', '.join(missing)}, and nothing is chosen for {benchmark}. Begin with {some}, and let "
             "`kenyon search` find better ones."
@@ -239,7 +238,7 @@ def changed_settings(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict
 def settings(method: str, made: Method | None = None) -> tuple[str, ...]:
     """Everything `--set` may name for a method; `made`: where its values are known."""
     training, spec = (f.name for f in fields(Training)), find_method(method)
-    return (*training, *architecture_settings(made or spec.example), *spec.hyperparameters)
+    return (*training, *architecture_settings(made or spec.example), *spec.settings)
 
 
 def architecture_settings(made: Method) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Backbones, and fleets of R runs x K learners of them."""
+"""Networks: backbones, and R runs x K learners of them with task heads."""
 
 from kenyon.backends.cuda.interface import Pictures
 from kenyon.backends.layout import Layout

@@ -1,7 +1,6 @@
-"""The networks by name: each maps a batch of images to features; heads are added by `Net`.
+"""Backbones: functions of width and number of learners that return an ordinary `nn.Module`.
 
-A backbone is an ordinary `nn.Module` built by a function of its width and the number of learners. What is
-defined here once is executed in several ways (see `execution`).
+A backbone maps a batch of images to features; `Net` adds the heads, and an executor computes all learners.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Backbone = Callable[[int, int], nn.Module]  # (width, learners) -> module
 def cifar_cnn(width: int, learners: int = 1) -> nn.Module:
     """Six convolutions and a dense layer for 3x32x32 images (Supplementary Table 1).
 
-    The third pooling has padding 0, so the dense layer sees a 4x4 map: this gives the published parameter
+    The third pooling has padding 0, so the input of the dense layer is a 4x4 map: this gives the published parameter
     counts. The dense layer is the learner's output weight g_i.
     """
     nc = width
@@ -52,8 +51,8 @@ def cifar_cnn(width: int, learners: int = 1) -> nn.Module:
 def omniglot_cnn(width: int, learners: int = 1) -> nn.Module:
     """Four convolutions without padding for 1x28x28 drawings (Supplementary Table 2), and no dropout.
 
-    The single network goes from its last map to the head. Each of several learners has a dense layer as its output
-    weight, and no ReLU behind its last two convolutions, as published.
+    The features of a single network are its last map. Each of several learners has a dense layer as its output
+    weight, and no ReLU after its last two convolutions, as published.
     """
     nc = width
     layers: list[tuple[str, nn.Module]] = [
@@ -78,7 +77,7 @@ def omniglot_cnn(width: int, learners: int = 1) -> nn.Module:
 def alexnet(width: int, learners: int = 1) -> nn.Module:
     """Five convolutions and dense layers for large images (Supplementary Table 3), dropout before each dense layer.
 
-    Whatever the size of the image, the last map is averaged to 6x6. The single network has two dense layers; each of
+    For any size of image, the last map is averaged to 6x6. The single network has two dense layers; each of
     several learners has one, its output weight: this gives the published parameter counts.
     """
     nc = width
@@ -108,7 +107,7 @@ def alexnet(width: int, learners: int = 1) -> nn.Module:
 
 
 def digits_mlp(width: int, learners: int = 1) -> nn.Module:
-    """Two dense layers for 1x8x8 images: small enough for a laptop, and to be crowded by five tasks."""
+    """Two dense layers for 1x8x8 images: small enough for a laptop, and for five tasks to interfere."""
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
@@ -143,8 +142,8 @@ def digits_cnn(width: int, learners: int = 1) -> nn.Module:
 def atari_cnn(width: int, learners: int = 1) -> nn.Module:
     """Three convolutions and a dense layer for 4x84x84 frames of Atari games.
 
-    Their channels are nc, 2 nc, nc, and the dense layer goes from 49 nc to 512: this gives the published parameter
-    counts, which the rows of Supplementary Table 4 as printed do not. The dense layer is the learner's output weight.
+    The channels are nc, 2 nc, nc, and the dense layer maps 49 nc to 512: this gives the published parameter counts,
+    which the rows of Supplementary Table 4 as printed do not. The dense layer is the learner's output weight.
     """
     nc = width
     return nn.Sequential(

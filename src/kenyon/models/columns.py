@@ -1,26 +1,27 @@
-"""An active column beside the network, with lateral connections from it (Progress & Compress, Schwarz et al. 2018).
+"""The active column of Progress & Compress (Schwarz et al. 2018), with lateral connections from the network.
 
 The network itself is the knowledge base. The active column has the same layers and a head of its own. Each of its
-layers but the first, whose input is the image, also receives what an adaptor makes of the knowledge base's input h'
-to the same layer, before the nonlinearity:
+layers but the first also receives the output of an adaptor, before the nonlinearity, from h', the input of the same
+layer in the knowledge base:
 
     W h + b + a * U relu(V h' + c)
 
-V has the kind and shape of W, so that a convolution's stride and padding give maps of the right size; U is a product
-over units, for maps a 1x1 convolution; a has one number a unit, first drawn from U(0, 0.1).
+V has the kind and shape of W, so that a convolution's stride and padding give maps of the right size; U is a matrix
+over units, for maps a 1x1 convolution; a has one number per unit, initially drawn from U(0, 0.1).
 
-The column looks at the knowledge base as it stood when the task began, of which the row keeps a copy ("seen"): what
-the column says does not change while the knowledge base learns it. Only the column, its head and the adaptors are
-trained; the knowledge base it sees has no dropout.
+The column reads a copy of the knowledge base from the beginning of the task ("seen"), which is part of the row: its
+outputs do not change while the knowledge base learns from it. Only the column, its head and the adaptors are trained.
+The copy has no dropout.
 
-Below, the equation is carried out as it stands; on a GPU the same is done faster, see `aligned`.
+Here the equation is computed as it stands; on a GPU `Aligned` computes the same faster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -33,18 +34,18 @@ from kenyon.backends.layout import Layout, Rows, aligned_alone
 from kenyon.backends.triton.columns import Aligned
 from kenyon.backends.triton.heads import own_logits
 from kenyon.errors import ConfigError
-from kenyon.models.initial import fresh, seeded
+from kenyon.models.initial import initial_parameters, seeded
 from kenyon.random import Noise, Purpose, key
 from kenyon.utils.determinism import per_run
 
-FIRST_SCALE = 0.1  # what the numbers a are drawn below
+INITIAL_SCALE = 0.1  # upper bound of the initial a
 HEAD = ("active.head.weight", "active.head.bias")
 
 
 def column_shapes(
     backbone: nn.Module, shape: tuple[int, ...], features: int, classes: int
 ) -> dict[str, tuple[int, ...]]:
-    """Everything that an active column adds to a run's row; all but the head with a leading learner axis of one."""
+    """Return the shapes that an active column adds to a run's row; all but the head have a learner axis of one."""
     if not known_layers(backbone, shape):
         raise ConfigError(
             "An active column needs a backbone whose layers it knows: an nn.Sequential of convolutions, dense "
@@ -52,7 +53,7 @@ def column_shapes(
         )
     weights = {name: (1, *p.shape) for name, p in backbone.named_parameters()}
     lateral: dict[str, tuple[int, ...]] = {}
-    for name in adapted(backbone):
+    for name in adapted_layers(backbone):
         units = weights[f"{name}.weight"][1]
         lateral |= {
             f"{name}.V": weights[f"{name}.weight"],
@@ -69,75 +70,80 @@ def column_shapes(
     }
 
 
-def adapted(backbone: nn.Module) -> list[str]:
-    """The layers with a lateral connection."""
-    return [name for name, layer in backbone.named_children() if isinstance(layer, (nn.Conv2d, nn.Linear))][1:]
+def adapted_layers(backbone: nn.Module) -> list[str]:
+    """Return the names of the layers with a lateral connection."""
+    return [name for name, layer in backbone.named_children() if type(layer) in _APPLY][1:]
 
 
 class Columns(PlannedLayers):
-    """The active columns of a fleet. Holds no parameters itself."""
+    """The forward pass and initial weights of active columns. Holds no parameters itself."""
 
     def __init__(
         self,
-        backbone: nn.Sequential,
+        backbone: nn.Module,
         shape: tuple[int, ...],
         layout: Layout,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        """`dtype`: in which the column computes; its head stays in that of the row."""
-        super().__init__(backbone, shape, 1)
-        aligned = Aligned(backbone, shape)
+        """`backbone`: one that `column_shapes` accepts. `dtype`: the type that the column computes in; its head
+        computes in that of the row.
+        """
+        layers = cast("nn.Sequential", backbone)
+        super().__init__(layers, shape, 1)
+        aligned = Aligned(layers, shape)
         self.aligned = aligned if device.type == "cuda" and aligned.known else None
         self.backbone, self.channels, self.layout, self.dtype = backbone, shape[0], layout, dtype
         self.names = tuple(name for name, _ in backbone.named_parameters())
         self.trained = tuple(n for n in layout.segments if n.startswith(("active.", "lateral.")) and n not in HEAD)
         self._moving = frozenset((*self.trained, *HEAD))
         self._still = frozenset(f"seen.{name}" for name in self.names)
-        # Where in a row the weights begin that are seen.
+        # The position in a row at which the copy of the knowledge base begins.
         self.first_seen = min((layout.segments[name].start for name in self._still), default=0)
-        weighty = [place for place, step in enumerate(self.steps) if isinstance(step.layer, (nn.Conv2d, nn.Linear))]
-        self.last = weighty[-1] if weighty else 0  # behind its input the knowledge base is of no use
-        flattening = (place for place, step in enumerate(self.steps) if isinstance(step.layer, nn.Flatten))
-        # Where samples become vectors; -1: they are
-        self.flattens = -1 if len(shape) == 1 else next(flattening, len(self.steps))
+        kinds = [type(step.layer) for step in self.steps]
+        # The step of the last layer with weights: the knowledge base is computed up to its input.
+        self.last = max((place for place, kind in enumerate(kinds) if kind in _APPLY), default=0)
+        # The step at which samples become vectors; -1 if they are vectors.
+        self.flattens = -1 if len(shape) == 1 else kinds.index(nn.Flatten) if nn.Flatten in kinds else len(kinds)
 
     @property
     def size(self) -> int:
-        """Numbers of a run's row that there are for the sake of the column."""
+        """The count of numbers that the column adds to a run's row."""
         return sum(prod(self.layout.segments[name].shape) for name in self._moving | self._still)
 
     # ------------------------------------------------------------------ weights
 
-    def begin(self, theta: Tensor, seeds: Sequence[int], task: int, classes: int, *, anew: bool = True) -> None:
-        """Make the rows (R, P) ready for a task of so many classes: the head is new, with `anew` also the column and
-        the adaptors; and the knowledge base is seen as it stands.
+    def start_task(
+        self, theta: Tensor, seeds: Sequence[int], task: int, classes: int, *, reinit: bool = True
+    ) -> None:
+        """Prepare the rows (R, P) for a task with `classes` classes: draw a new head, with `reinit` also a new column
+        and adaptors, and copy the knowledge base.
         """
         for row, seed in zip(theta, seeds, strict=True):
-            for name, value in self._drawn(key(seed, Purpose.COLUMN, task), classes, anew).items():
+            for name, value in self._initial(key(seed, Purpose.COLUMN, task), classes, reinit).items():
                 view = self.layout.view(row, name)
-                view.zero_()  # a head's classes that a smaller task does not have
+                view.zero_()  # absent classes of a head
                 (view[:classes] if name in HEAD else view[0]).copy_(value)
         for name in self.names:
             self.layout.view(theta, f"seen.{name}").copy_(self.layout.view(theta, name))
 
-    def _drawn(self, seed_key: int, classes: int, anew: bool) -> Params:
+    def _initial(self, seed_key: int, classes: int, reinit: bool) -> Params:
         features = self.layout.segments[HEAD[0]].shape[1]
         head = seeded(partial(nn.Linear, features, classes), key(seed_key, 0))
         drawn = dict(zip(HEAD, (head.weight.detach(), head.bias.detach()), strict=True))
-        if not anew:
+        if not reinit:
             return drawn
-        drawn |= {f"active.{n}": value for n, value in fresh(self.backbone, key(seed_key, 1)).items()}
-        for number, name in enumerate(adapted(self.backbone)):
+        drawn |= {f"active.{n}": value for n, value in initial_parameters(self.backbone, key(seed_key, 1)).items()}
+        for number, name in enumerate(adapted_layers(self.backbone)):
             units = self.layout.segments[f"lateral.{name}.c"].shape[1]
-            inner = fresh(_with_bias(self.backbone.get_submodule(name)), key(seed_key, 2, number))
+            inner = initial_parameters(_with_bias(self.backbone.get_submodule(name)), key(seed_key, 2, number))
             outer = seeded(partial(nn.Linear, units, units, bias=False), key(seed_key, 3, number))
             generator = torch.Generator().manual_seed(key(seed_key, 4, number))
             drawn |= {
                 f"lateral.{name}.V": inner["weight"],
                 f"lateral.{name}.c": inner["bias"],
                 f"lateral.{name}.U": outer.weight.detach(),
-                f"lateral.{name}.a": FIRST_SCALE * torch.rand(units, generator=generator),
+                f"lateral.{name}.a": INITIAL_SCALE * torch.rand(units, generator=generator),
             }
         return drawn
 
@@ -146,9 +152,11 @@ class Columns(PlannedLayers):
     def logits(
         self, row: Rows, images: Tensor, noise: Tensor | Noise | None = None, seen: list[Tensor] | None = None
     ) -> Tensor:
-        """What the column says of images of the task at hand: of one run, row (P,) and samples (B, *shape) -> (B, C);
-        of all runs of a small dense network, or on a GPU, likewise with a leading run axis. `seen`: the maps of the
-        knowledge base that it sees, where somebody has them (see `Aligned.features`).
+        """Return the logits of the column for samples of the current task.
+
+        One run: row (P,) and samples (B, *shape) -> (B, C). All runs, of a small dense network or on a GPU: the same
+        with a leading run axis. `seen`: maps of the knowledge base, if they are already computed (see
+        `Aligned.features`).
         """
         views = self.layout.views(row, self._moving)
         still = views if isinstance(row, dict) else self.layout.views(row.detach(), self._still)
@@ -157,9 +165,9 @@ class Columns(PlannedLayers):
         parts |= {f"seen.{name}": still[f"seen.{name}"].detach() for name in self.names}
         if self.aligned is not None:
             return self._on_gpu(self.aligned, parts, head, images, noise, seen)
-        cast = {name: value.to(self.dtype) for name, value in parts.items()}
-        of = self._of_all_runs if head[1].ndim == 2 else self._of_one_run
-        return _product(of(cast, images.to(self.dtype), noise).to(head[1].dtype), *head)
+        converted = {name: value.to(self.dtype) for name, value in parts.items()}
+        features = self._of_all_runs if head[1].ndim == 2 else self._of_one_run
+        return _product(features(converted, images.to(self.dtype), noise).to(head[1].dtype), *head)
 
     def _on_gpu(
         self,
@@ -171,9 +179,10 @@ class Columns(PlannedLayers):
         seen: list[Tensor] | None = None,
     ) -> Tensor:
         if head[1].ndim == 1:  # one run
-            mine = noise.unsqueeze(0) if isinstance(noise, Tensor) else noise
+            assert not isinstance(noise, Noise)
+            bytes = None if noise is None else noise.unsqueeze(0)
             views, head = {n: v.unsqueeze(0) for n, v in views.items()}, [part.unsqueeze(0) for part in head]
-            return self._on_gpu(aligned, views, head, images.unsqueeze(0), mine).squeeze(0)
+            return self._on_gpu(aligned, views, head, images.unsqueeze(0), bytes).squeeze(0)
         B = images.shape[1]
         drawn = noise.bytes(self.noise_size(B)) if isinstance(noise, Noise) else noise
         each = {name: value.squeeze(1) for name, value in views.items()}
@@ -182,18 +191,18 @@ class Columns(PlannedLayers):
 
     def _of_one_run(self, views: Params, images: Tensor, noise: Tensor | Noise | None) -> Tensor:
         assert not isinstance(noise, Noise)
-        images = images[:, : self.channels]  # without those that are there for the sake of alignment
+        images = images[:, : self.channels]  # without channels for alignment
         pieces = self.bytes_of(noise, len(images))
         trained = {name: views[name] for name in self.trained}
         seen = {name: views[f"seen.{name}"][0] for name in self.names}
 
-        def features(part: Part, mine: Params) -> Tensor:
+        def features(part: Part, params: Params) -> Tensor:
             x = images[part.samples]
             keep = [
                 None if piece is None else kept(site, piece[part.samples], 0, x.dtype)
                 for site, piece in zip(self.sites, pieces, strict=True)
             ]
-            return self._column(mine, seen, x, keep)
+            return self._column(params, seen, x, keep)
 
         if images.is_cuda:  # a backbone that cannot be aligned
             return features(Part(0, slice(None)), {name: value[0] for name, value in trained.items()})
@@ -210,25 +219,23 @@ class Columns(PlannedLayers):
         x = images if self.flattens < 0 else images.flatten(0, 1)
         return self._column(trained, seen, x, keep, runs=R)
 
-    def _column(self, mine: Params, seen: Params, x: Tensor, keep: list[Tensor | None], runs: int = 0) -> Tensor:
-        """x goes up the active column, z up the knowledge base.
+    def _column(self, params: Params, seen: Params, x: Tensor, keep: list[Tensor | None], runs: int = 0) -> Tensor:
+        """Return the features of the column: x are activations of the column, z those of the knowledge base.
 
         Of all `runs`, activations are (R * B, *shape) up to the flattening and (R, B, F) behind it.
         """
         z = x
         for place, step in enumerate(self.steps):
             name, layer = step.name, step.layer
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):
-                x = _layer(layer, x, mine[f"active.{name}.weight"], mine.get(f"active.{name}.bias"))
-                if f"lateral.{name}.V" in mine:
-                    V, c, U, a = (mine[f"lateral.{name}.{part}"] for part in "VcUa")
-                    inner = _layer(layer, z, V, c).relu()
-                    U = U * a.unsqueeze(-1)  # the rows of U are scaled instead of what comes out
-                    x = x + (
-                        _product(inner, U) if isinstance(layer, nn.Linear) else F.conv2d(inner, U[..., None, None])
-                    )
+            if (apply := _APPLY.get(type(layer))) is not None:
+                x = apply(layer, x, params[f"active.{name}.weight"], params.get(f"active.{name}.bias"))
+                if f"lateral.{name}.V" in params:
+                    V, c, U, a = (params[f"lateral.{name}.{part}"] for part in "VcUa")
+                    inner = apply(layer, z, V, c).relu()
+                    U = U * a.unsqueeze(-1)  # scaling the rows of U takes less than scaling the outputs
+                    x = x + (F.conv2d(inner, U[..., None, None]) if type(layer) is nn.Conv2d else _product(inner, U))
                 if place < self.last:
-                    z = _layer(layer, z, seen[f"{name}.weight"], seen.get(f"{name}.bias"))
+                    z = apply(layer, z, seen[f"{name}.weight"], seen.get(f"{name}.bias"))
             elif step.site is not None:
                 factor = keep[step.number]
                 x = x if factor is None else x * factor
@@ -239,32 +246,38 @@ class Columns(PlannedLayers):
         return x
 
     def _plain(self, place: int, x: Tensor, runs: int) -> Tensor:
-        """A layer without parameters."""
+        """Apply a layer without parameters."""
         layer = self.steps[place].layer
-        if runs and isinstance(layer, nn.Flatten):
+        if runs and type(layer) is nn.Flatten:
             return x.flatten(1).unflatten(0, (runs, -1)) if place == self.flattens else x
         out: Tensor = layer(x)
         return out
 
 
-def _layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    if isinstance(layer, nn.Conv2d):
-        return F.conv2d(x, aligned_alone(weight), bias, layer.stride, layer.padding, layer.dilation)
+def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.conv2d(x, aligned_alone(weight), bias, layer.stride, layer.padding, layer.dilation)
+
+
+def _multiply(layer: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return _product(x, weight, bias)
 
 
+# The layers with weights. `known_layers` admits no subclasses.
+_APPLY: dict[type[nn.Module], Callable[..., Tensor]] = {nn.Conv2d: _convolve, nn.Linear: _multiply}
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (..., B, I) by weight (..., O, I) and bias (..., O), each run by its own."""
+    """Return x (..., B, I) times weight (..., O, I) plus bias (..., O), each run with its own."""
     if weight.ndim == 2:
         return F.linear(x, weight, bias)
-    turned = weight.transpose(1, 2)
+    transposed = weight.transpose(1, 2)
     if bias is None:
-        return per_run(torch.bmm, 1, x, turned)
-    return per_run(torch.baddbmm, 1, bias.unsqueeze(1), x, turned)
+        return per_run(torch.bmm, 1, x, transposed)
+    return per_run(torch.baddbmm, 1, bias.unsqueeze(1), x, transposed)
 
 
 def _with_bias(layer: nn.Module) -> nn.Module:
-    """A layer of the same shape that has a bias."""
+    """Return a layer of the same shape, without storage, that has a bias."""
     if isinstance(layer, nn.Conv2d):
         settings = (layer.kernel_size, layer.stride, layer.padding, layer.dilation)
         return nn.Conv2d(layer.in_channels, layer.out_channels, *settings, device="meta")  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
-"""R runs x K learners of a backbone, with a head per task that the learners share. K = 1 is the ordinary network.
+"""The network: R runs x K learners of one backbone, and one head per task that the learners share.
 
-A learner i maps a sample to its output vector f_i; what becomes of the vectors is in `heads`.
+K = 1 is an ordinary network. Learner i maps a sample to a feature vector f_i; `heads` turns the vectors into
+predictions.
 """
 
 from __future__ import annotations
@@ -10,27 +11,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.choice import choose_executor
 from kenyon.backends.cuda.interface import Pictures
-from kenyon.backends.executor import Executor, Request, choose_executor
+from kenyon.backends.executor import Executor, Request
 from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
 from kenyon.backends.torch.module import cast, feature_count, take_apart
 from kenyon.errors import ConfigError
-from kenyon.models.columns import Columns, column_shapes
 from kenyon.models.heads import FirstHeads, Heads, Outputs
-from kenyon.models.initial import FirstWeights, Start
+from kenyon.models.initial import InitialWeights, Start
 from kenyon.models.statistics import Statistics
 from kenyon.random import Noise, Purpose, key, normal
+
+if TYPE_CHECKING:
+    from kenyon.models.columns import Columns
 
 Diversity = Literal["low", "medium", "high"]
 
 
 class Net:
-    """The network of a fleet: its layout, its first weights and its forward pass. Holds no parameters itself."""
+    """The layout, initial weights and forward pass of a network. Holds no parameters itself."""
 
     def __init__(
         self,
@@ -53,14 +57,23 @@ class Net:
         dtype: torch.dtype | None = None,
         in_place: bool = True,
     ) -> None:
-        """`input_dtype`: float32, or int64 where samples are tokens; `in_place`: whether samples are images, seen as
-        they lie in their pool, so that kernels may read them there; `values`: every task has a second head of one
-        number, beside the one that chooses; `shared_head`: one head serves all tasks, which then have the same
-        classes, instead of one for each. `class_counts` are those of the tasks.
+        """Build the network of tasks with `class_counts` classes each.
 
-        `start`: first weights are drawn for every learner and seed, or all learners start from those given in the
-        backbone. `draw` gives the module anew; without it, its layers draw theirs by reset_parameters().
-        `first_heads`: heads are drawn, or begin at zero, so that at first no class is more likely than another.
+        Args:
+            backbone: maps samples (B, *input_shape) to features (B, F)
+            input_dtype: float32, or int64 if samples are tokens
+            diversity: high: every learner has initial weights of its own; medium and low: all learners start as
+                copies of the first; low: no dropout either
+            gate: multiply each learner's vector by a learned gate of the task
+            first_heads: initial heads are drawn, or zero, so that all classes are equally likely
+            learned: shapes of the parameters that the method learns itself, by name
+            active_column: add the column of Progress & Compress
+            values: add a value head of one number to the head of every task, for reinforcement learning
+            shared_head: one head serves all tasks, which must have the same classes
+            start: initial weights are drawn for every learner and seed, or are those given in `backbone`
+            draw: builds the module again to draw initial weights; without it, layers call reset_parameters()
+            dtype: the type that learners compute in; parameters, heads and losses are float32
+            in_place: samples are images that kernels may read in the pool where they are stored
         """
         if learners < 1:
             raise ConfigError(f"learners must be at least 1, not {learners}.")
@@ -68,64 +81,97 @@ class Net:
             raise ConfigError(f"diversity must be low, medium or high, not '{diversity}'.")
         if active_column and (learners > 1 or gate):
             raise ConfigError("A network with an active column has one learner and no task gates.")
+        if shared_head and len(set(class_counts)) > 1:
+            raise ConfigError(f"Tasks that share a head need the same classes, not {tuple(class_counts)} of them.")
         self.device = torch.device(device)
-        # A template without storage: every learner's weights live in the fleet's flat rows.
+        self.learners, self.diversity, self.gate, self.values = learners, diversity, gate, values
+        self.tasks, self.shared = len(class_counts), shared_head
+        self.class_counts = tuple(class_counts[:1] if shared_head else class_counts)  # of every head
+        self.input_shape, self.learned = tuple(input_shape), dict(learned or {})
+
+        # The parts. `backbone` is a template without storage: weights of all learners are in the rows of the runs.
         parts = take_apart(backbone)
         self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
-        self.first_weights = FirstWeights(parts, start, draw)
-        self.learners, self.diversity, self.gate = learners, diversity, gate
-        self.tasks, self.shared = len(class_counts), shared_head
-        if self.shared and len(set(class_counts)) > 1:
-            raise ConfigError(f"Tasks that share a head need the same classes, not {tuple(class_counts)} of them.")
-        self.class_counts = tuple(class_counts[:1] if self.shared else class_counts)  # of every head
-        self.input_shape = tuple(input_shape)
-        self.features = feature_count(parts, self.input_shape, input_dtype)
-        self.learned = dict(learned or {})
-        # Learners compute in `dtype`; parameters, heads and losses stay in float32.
-        half = self.device.type == "cuda" and not parts.statistics
-        self.dtype = dtype or (torch.bfloat16 if half else torch.float32)
-        if parts.statistics and self.dtype not in (torch.float32, torch.float64):
-            raise ConfigError(
-                "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
-            )
-
-        asked: dict[str, Any] = {"values": values, "gate": gate, "first": first_heads}
-        self.heads = Heads(self.class_counts, self.features, learners, **asked, device=self.device)
-        T, C, ends = len(self.class_counts), max(self.class_counts), self.heads.shapes
         self.backbone_names = tuple(parts.trained)
-        protected = {n: (learners, *p.shape) for n, p in parts.trained.items()}
-        if gate:
-            protected["gate"] = (learners, T, self.features)
-        self.head_names, self.values = tuple(ends), values
+        self.initial_weights = InitialWeights(parts, start, draw)
+        self.features = feature_count(parts, self.input_shape, input_dtype)
+        self.dtype = self._compute_dtype(dtype, normalizes=bool(parts.statistics))
         self.statistics = Statistics(parts.statistics, given=start == "given")
-        seen = self.statistics.shapes(T, learners)
-        self.per_head = frozenset({*ends, *seen})  # what has a leading head axis
-        # What `forward` looks at of a row.
-        self._used = frozenset({*protected, *ends, *seen})
-        column = column_shapes(self.backbone, self.input_shape, self.features, C) if active_column else {}
-        free = {**ends, **column, **self.learned, **({"gate": ()} if gate else {})}
-        if taken := next((name for name in (*parts.trained, *seen) if name in free), None):
-            raise ConfigError(
-                f"The backbone's {taken} has a name that Kenyon gives itself. Rename that part of the module, or put "
-                "the module into another one."
-            )
-        self.layout = Layout(protected, {**ends, **seen, **column, **self.learned})
+        self.heads = Heads(
+            self.class_counts,
+            self.features,
+            learners,
+            values=values,
+            gate=gate,
+            first=first_heads,
+            device=self.device,
+        )
+        self.head_names = tuple(self.heads.shapes)
+
+        self.layout = self._lay_out({n: p.shape for n, p in parts.trained.items()}, active_column)
+
         self._constants, self._in_place = parts.constants, in_place
         self.executor = self._choose_executor()
         self.columns: Columns | None = None
         if active_column:
-            assert isinstance(self.backbone, nn.Sequential)
+            from kenyon.models.columns import Columns
+
             self.columns = Columns(self.backbone, self.input_shape, self.layout, self.dtype, self.device)
         if self.executor.checks and (self.device.type == "cuda" or self.dtype == torch.bfloat16):
             self._try_out(input_dtype, chosen=dtype is not None)
 
+    # ------------------------------------------------------------------ construction
+
+    def _compute_dtype(self, dtype: torch.dtype | None, *, normalizes: bool) -> torch.dtype:
+        """Return the type that learners compute in: by default bfloat16 on a GPU, unless a backbone `normalizes`."""
+        half = self.device.type == "cuda" and not normalizes
+        chosen = dtype or (torch.bfloat16 if half else torch.float32)
+        if normalizes and chosen not in (torch.float32, torch.float64):
+            raise ConfigError(
+                "Running statistics need float32: choose precision float32, or GroupNorm for BatchNorm."
+            )
+        return chosen
+
+    def _lay_out(self, backbone: Mapping[str, tuple[int, ...]], active_column: bool) -> Layout:
+        """Return the layout of a run's row, from the shapes of one learner's weights."""
+        T, heads = len(self.class_counts), self.heads.shapes
+        protected = {name: (self.learners, *shape) for name, shape in backbone.items()}
+        if self.gate:
+            protected["gate"] = (self.learners, T, self.features)
+        statistics = self.statistics.shapes(T, self.learners)
+        column: dict[str, tuple[int, ...]] = {}
+        if active_column:
+            from kenyon.models.columns import column_shapes
+
+            column = column_shapes(self.backbone, self.input_shape, self.features, max(self.class_counts))
+        own_names = {*heads, *column, *self.learned, *(("gate",) if self.gate else ())}
+        if taken := next((name for name in (*backbone, *statistics) if name in own_names), None):
+            raise ConfigError(
+                f"The backbone's {taken} has a name that Kenyon gives itself. Rename that part of the module, or put "
+                "the module into another one."
+            )
+        self.per_head = frozenset({*heads, *statistics})  # parts with a leading head axis
+        self._forward_names = frozenset({*protected, *heads, *statistics})  # parts that `forward` reads
+        return Layout(protected, {**heads, **statistics, **column, **self.learned})
+
     def _choose_executor(self) -> Executor:
-        where = (self.device, self.dtype, self.features, self._constants, self._in_place)
-        return choose_executor(Request(self.backbone, self.input_shape, self.layout, self.learners, *where))
+        return choose_executor(
+            Request(
+                self.backbone,
+                self.input_shape,
+                self.layout,
+                self.learners,
+                self.device,
+                self.dtype,
+                self.features,
+                self._constants,
+                self._in_place,
+            )
+        )
 
     def _try_out(self, input_dtype: torch.dtype, *, chosen: bool) -> None:
-        """See that a module computes on this device, forwards and backwards, before anything is trained. One that
-        cannot in bfloat16 uses float32, unless bfloat16 was `chosen`.
+        """Check before training that the backbone computes on the device, forwards and backwards. One that cannot in
+        bfloat16 uses float32, unless bfloat16 was `chosen`.
         """
         problem = self._problem_with(input_dtype)
         if problem is None:
@@ -146,7 +192,7 @@ class Net:
         )
 
     def _problem_with(self, input_dtype: torch.dtype) -> str | None:
-        """What keeps the backbone from a training step on a few samples: the first sentence of the error."""
+        """Compute one training step on a few samples; return the first line of the error, or None."""
         leaves = {name: part.requires_grad_() for name, part in self.layout.views(self.initial([0])[0]).items()}
         samples = torch.zeros(4, *self.input_shape, dtype=input_dtype, device=self.device)
         if input_dtype.is_floating_point:
@@ -159,17 +205,20 @@ class Net:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, TypeError, ValueError) as error:
-            if "CUDA error" in str(error):  # nothing can be computed there any more
+            if "CUDA error" in str(error):  # the process cannot use the device any more
                 raise
             return str(error).strip().splitlines()[0].rstrip(".")
         return None
 
+    # ------------------------------------------------------------------ properties
+
     @cached_property
     def groups(self) -> Tensor:
-        """(P,) which group each number of a row belongs to: l * K + k for learner k's part of backbone tensor l, then
-        one group for the head of every task; -1 for all others."""
+        """(P,) the group of each number of a row: l * K + k for learner k's part of backbone tensor l, then one group
+        for the head of every task; -1 for all others.
+        """
         most = len(self.backbone_names) * self.learners + len(self.class_counts)
-        # As small as may be: an optimiser's pass reads them all.
+        # The smallest type that holds the numbers: an optimizer's pass reads all of them.
         dtype = next(t for t in (torch.int8, torch.int16, torch.int32) if most <= torch.iinfo(t).max)
         row = torch.full((self.layout.size,), -1, dtype=dtype)
         for number, name in enumerate(self.backbone_names):
@@ -183,69 +232,71 @@ class Net:
 
     @cached_property
     def group_bounds(self) -> Tensor:
-        """(L * K + 1,) where the groups of the backbone begin and end."""
+        """(L * K + 1,) the positions in a row at which the groups of the backbone begin, and the end of the last."""
         sizes = [
             self.layout.segments[n].size // self.learners for n in self.backbone_names for _ in range(self.learners)
         ]
         return torch.tensor([0, *accumulate(sizes)], device=self.device)
 
     def zeros(self, *shape: int) -> Tensor:
-        """Room for what learners compute."""
+        """Return zeros in the type that learners compute in."""
         return torch.zeros(shape, dtype=self.dtype, device=self.device)
 
     def head_of(self, task: int) -> int:
         return 0 if self.shared else task
 
     def heads_of(self, tasks: Sequence[int]) -> Tensor:
-        """The heads that these tasks use, (n,): one for each of them, or the one that all share."""
+        """Return the heads of these tasks, (n,); if all tasks share one, (1,)."""
         return torch.tensor([0] if self.shared else list(tasks), device=self.device)
 
     @property
     def together(self) -> bool:
-        """Whether `forward` takes all runs at once."""
+        """True if `forward` takes all runs at once."""
         return self.executor.all_runs
 
     @property
     def small(self) -> bool:
-        """Whether a CPU loses more to waking threads than it gains from them."""
+        """True if waking threads of a CPU takes longer than they save."""
         return self.executor.small
 
     @property
     def parameter_count(self) -> int:
-        """Trainable numbers of one run, heads included, without what a method learns for itself and without an
-        active column (whose `Columns.size` tells what it adds)."""
-        beside = 0 if self.columns is None else self.columns.size
-        others = sum(self.layout.segments[n].size for n in (*self.learned, *self.statistics.first))
-        return self.layout.size - others - self.heads.padding - beside
+        """Trainable numbers of one run, heads included, without parameters of the method and without an active column
+        (see `Columns.size`).
+        """
+        column = 0 if self.columns is None else self.columns.size
+        others = sum(self.layout.segments[n].size for n in (*self.learned, *self.statistics.initial))
+        return self.layout.size - others - self.heads.padding - column
+
+    # ------------------------------------------------------------------ initial weights
 
     def initial(self, seeds: Sequence[int]) -> Tensor:
-        """The first weights of each seed, (R, P): PyTorch's default initialisation, or those that were given.
-
-        High diversity: every learner draws its own; medium and low: all learners start as copies of the first.
-        """
+        """Return the initial weights of each seed, (R, P): PyTorch's default initialization, or the given weights."""
         rows = torch.zeros(len(seeds), self.layout.size)
         for row, seed in zip(rows, seeds, strict=True):
             views = {name: self.layout.view(row, name) for name in self.layout.segments}
             for k in range(self.learners):
                 source = k if self.diversity == "high" else 0
-                for name, value in self.first_weights(key(seed, Purpose.LEARNER, source)).items():
+                for name, value in self.initial_weights(key(seed, Purpose.LEARNER, source)).items():
                     views[name][k] = value
-            self.statistics.begin(views)
-            self.heads.draw(views, seed)
+            self.statistics.initialize(views)
+            self.heads.initialize(views, seed)
         if self.columns is not None:
-            self.columns.begin(rows, seeds, 0, self.class_counts[0])
+            self.columns.start_task(rows, seeds, 0, self.class_counts[0])
         return rows.to(self.device)
 
     def draw_learned(self, rows: Tensor, seeds: Sequence[int], task: int) -> None:
-        """Begin a task with what the method learns for itself anew, in rows (R, P): from N(0, 1)."""
+        """Draw the parameters of the method from N(0, 1), for a task, in rows (R, P)."""
         for number, name in enumerate(self.learned):
             view = self.layout.view(rows, name)
             for run, seed in enumerate(seeds):
                 view[run] = normal(key(seed, Purpose.LEARNED, task, number), tuple(view.shape[1:]))
 
     def fresh_learner(self, seed_key: int) -> dict[str, Tensor]:
-        """The first weights of one learner by name, drawn from a key, on the CPU."""
-        return self.first_weights.drawn(seed_key)
+        """Draw the initial weights of one learner from a key; return them by name, on the CPU."""
+        return self.initial_weights.draw(seed_key)
+
+    # ------------------------------------------------------------------ the forward pass
 
     def forward(
         self,
@@ -257,26 +308,26 @@ class Net:
         noise: Tensor | Noise | None = None,
         own: bool = False,
     ) -> Outputs:
-        """Predictions for a batch, of one run or of all.
+        """Predict a batch, of one run or of all.
 
-        One run: `row` (P,) or its named views, `images` (B, *shape) normalised, `noise` random bytes (n,). All runs,
-        where they are computed together: `row` (R, P), `images` (R, B, *shape) or by reference, the `noise` of the
-        step. `heads` (n,) are the tasks whose heads are in use and `member` (..., B) which of them each sample
-        belongs to (None when there is one).
+        One run: `row` (P,) or its named views, `images` (B, *shape) normalized, `noise` random bytes (n,). All runs,
+        if the executor computes them together: `row` (R, P), `images` (R, B, *shape) or by reference, the `noise` of
+        the step. Without noise there is no dropout. `heads` (n,) are those in use, and `member` (..., B) is the
+        position in `heads` of each sample's own (None if there is one). `own`: return each learner's predictions too.
         """
-        views = self.layout.views(row, self._used)
+        views = self.layout.views(row, self._forward_names)
         statistics = None
         if self.statistics:
-            f, statistics = self._normalised(views, images, heads, member, noise)
+            f, statistics = self._normalized_features(views, images, heads, member, noise)
         else:
             f = self._features(row, images, noise, views)  # (..., K, B, F)
         out = self.heads.outputs(f, views, heads, member, own=own)
         return out if statistics is None else replace(out, statistics=statistics)
 
     def in_use(self, weights: Tensor, theta: Tensor, heads: Tensor, times: int = 1) -> InUse:
-        """What `forward` looks at where all runs go through our kernels, as parts that can each have a gradient: the
-        protected weights as given, (R * times, ...), and from rows (R, P) the heads in use, and what a method learns
-        itself, so many times each.
+        """Return the parts that `forward` reads where kernels take all runs, so that each can have a gradient: the
+        protected weights as given, (R * times, ...), and from rows (R, P) the heads in use and the parameters of the
+        method, repeated `times` times.
         """
         parts = self.layout.protected_views(weights)
         for name in (*self.head_names, *self.learned):
@@ -286,38 +337,38 @@ class Net:
         return InUse(parts, weights)
 
     def vectors(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
-        """What the learners make of a batch of one task in tests, (..., K, B, F), before task gates; arguments as
-        `forward`."""
+        """Return the learners' features of a test batch of one task, (..., K, B, F), before gates; see `forward`."""
         if self.statistics:
-            return self._normalised(self.layout.views(row, self._used), images, heads)[0]
+            return self._normalized_features(self.layout.views(row, self._forward_names), images, heads)[0]
         return self._features(row, images, None)
 
     def every_head(self, row: Rows, images: Tensor | Pictures, heads: Tensor) -> Tensor:
-        """What each of the heads (n,) says of a whole batch in tests, (..., n, B, C); arguments as `forward`. Where
-        heads have no gates or statistics of their own, the learners look at the batch once for all.
+        """Return the logits of each of the heads (n,) for a whole test batch, (..., n, B, C); see `forward`.
+
+        Unless heads have gates or statistics, the learners compute the batch once for all heads.
         """
         if self.gate or self.statistics:
             return torch.stack([self.forward(row, images, head).logits for head in heads.split(1)], dim=-3)
-        views = self.layout.views(row, self._used)
+        views = self.layout.views(row, self._forward_names)
         return self.heads.every(self._features(row, images, None, views), views, heads)
 
     def of_learner(self, views: Mapping[str, Tensor], k: int, head: int) -> dict[str, Tensor]:
-        """All tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
-        seen = {name: views[name][head, k] for name in self.statistics.first}
-        own = {**seen, **{name: views[name][k] for name in self.backbone_names}}
+        """Return all tensors of one learner's backbone in tests, by name, from the named views of a row (P,)."""
+        statistics = {name: views[name][head, k] for name in self.statistics.initial}
+        own = {**statistics, **{name: views[name][k] for name in self.backbone_names}}
         return {**self.executor.constants, **{name: aligned_alone(value) for name, value in own.items()}}
 
     def active_logits(
         self, row: Rows, images: Tensor | Pictures, heads: Tensor, noise: Tensor | Noise | None = None
     ) -> Tensor:
-        """What the active column says of a batch of one task, heads (1,): (..., B, C), as `forward`."""
+        """Return the logits of the active column for a batch of one task, heads (1,): (..., B, C); see `forward`."""
         assert self.columns is not None
         seen: list[Tensor] | None = None
         if isinstance(images, Pictures):
             assert isinstance(row, Tensor) and images.laid_out is not None
             seen = self.executor.maps(row.detach()[:, self.columns.first_seen :], images)
             images = images.laid_out()
-        return self.heads.without_absent(self.columns.logits(row, images, noise, seen), heads)
+        return self.heads.mask_absent(self.columns.logits(row, images, noise, seen), heads)
 
     def _features(
         self,
@@ -326,17 +377,19 @@ class Net:
         noise: Tensor | Noise | None,
         views: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        views = views or self.layout.views(row, self._used)
+        """Return the learners' features, (..., K, B, F)."""
+        views = views or self.layout.views(row, self._forward_names)
         dtype = views["head.bias"].dtype
-        rows = row.weights if isinstance(row, InUse) else row if isinstance(row, Tensor) else None
+        whole = row if isinstance(row, Tensor) else None
+        rows = row.weights if isinstance(row, InUse) else whole
         if not isinstance(images, Pictures):
             images = cast(images, self.dtype)
-            if isinstance(row, Tensor) and self.dtype != dtype:
-                views = self.layout.views(row.to(self.dtype), self._used)  # all at once
+            if whole is not None and self.dtype != dtype:
+                views = self.layout.views(whole.to(self.dtype), self._forward_names)  # one conversion for all names
         params = self.executor.prepared(views, self.backbone_names, self.dtype)
         return self.executor.forward(params, images, noise, rows=rows).to(dtype)
 
-    def _normalised(
+    def _normalized_features(
         self,
         views: dict[str, Tensor],
         images: Tensor | Pictures,
@@ -344,23 +397,28 @@ class Net:
         member: Tensor | None = None,
         noise: Tensor | Noise | None = None,
     ) -> tuple[Tensor, dict[str, Tensor] | None]:
-        """As `_features`, of a backbone with running statistics. In training a batch is normalised by itself, and
-        added to those of the first head in use; in tests every sample is normalised by those of its own task.
+        """Return the features of a backbone with running statistics, and in training the updated statistics.
+
+        In training, a batch is normalized by itself and added to the statistics of the first head in use; in tests,
+        every sample is normalized by the statistics of its own task.
         """
         assert isinstance(images, Tensor) and not isinstance(noise, Noise)
         params = self.executor.prepared(views, self.backbone_names, self.dtype)
-        seen = (self.executor, params, views, cast(images, self.dtype))
+        batch = (self.executor, params, views, cast(images, self.dtype))
         if noise is not None or member is None:
-            features, statistics = self.statistics.features(*seen, heads[:1], noise)
+            features, statistics = self.statistics.features(*batch, heads[:1], noise)
             return features.to(views["head.bias"].dtype), None if noise is None else statistics
-        features = self.statistics.of_each(*seen, heads, member)
+        features = self.statistics.features_by_task(*batch, heads, member)
         return features.to(views["head.bias"].dtype), None
+
+
+# Layers that drop out at random, subclasses included, and the attribute that holds the probability.
+_DROPOUT = {nn.modules.dropout._DropoutNd: "p", nn.MultiheadAttention: "dropout", nn.RNNBase: "dropout"}
 
 
 def _without_dropout(backbone: nn.Module) -> nn.Module:
     for layer in backbone.modules():
-        if isinstance(layer, nn.modules.dropout._DropoutNd):  # Dropout, Dropout2d, AlphaDropout, ...
-            layer.p = 0.0
-        elif isinstance(layer, nn.MultiheadAttention | nn.RNNBase):
-            layer.dropout = 0.0
+        for kind, probability in _DROPOUT.items():
+            if isinstance(layer, kind):
+                setattr(layer, probability, 0.0)
     return backbone

@@ -1,9 +1,9 @@
-"""The heads: what the learners' vectors become, together and each alone.
+"""Task heads: predictions from the learners' feature vectors.
 
-The head of task t sees the sum of the learners' vectors; a learner's own prediction is the same head applied to its
-own vector (Methods, Multiple Parallel Continual Learners). An optional task gate multiplies a learner's vector by
-sigmoid(100 e_{i,t}) first, number by number: as many as the vector has for every learner i and task t, so that a task
-hears about half of what each learner says.
+The head of task t is applied to the sum of the learners' vectors; a learner's own prediction is the same head applied
+to its own vector (Methods, Multiple Parallel Continual Learners). An optional task gate first multiplies the vector
+of learner i elementwise by sigmoid(100 e_{i,t}), with e_{i,t} as long as the vector, so that a task receives about
+half of each vector.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from kenyon.utils.determinism import per_run
 FirstHeads = Literal["drawn", "zero"]
 GATE_SLOPE = 100.0
 NO_CLASS = -1e9  # logit of a class that a smaller task does not have
-# Of the first weights of a head that chooses actions, as PPO is usually begun and as published: whatever vectors the
-# tasks before have left, all actions are about equally likely, and a game is explored.
-NEARLY_EVEN = 0.01
+# Gain of the initial weights of a policy head, as usual for PPO and as published: all actions are about equally
+# likely, whatever the features of earlier games, so that a new game is explored.
+POLICY_GAIN = 0.01
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one run says of a batch, or all runs with a leading run axis."""
+    """Predictions of one run for a batch, or of all runs with a leading run axis."""
 
-    logits: Tensor  # (..., B, C), of the learners together
-    own_logits: Tensor | None  # (..., K, B, C), of each learner alone
-    # Where the network has value heads: what they say (..., B), and the learners' sum that all heads see (..., B, F)
+    logits: Tensor  # (..., B, C), of the sum of the learners
+    own_logits: Tensor | None  # (..., K, B, C), of each learner
+    # With value heads: their outputs (..., B), and the sum of the learners' vectors (..., B, F)
     values: Tensor | None = None
     vector: Tensor | None = None
-    # By name, (K, ...): what batch normalisation has seen with this batch, in training, where there is any
+    # In training with batch normalization: running statistics updated with this batch, (K, ...) by name
     statistics: dict[str, Tensor] | None = None
 
 
 class Heads:
-    """T heads of up to C classes behind K learners. Holds no parameters itself: they are in the runs' rows."""
+    """T heads of up to C classes for K learners. Holds no parameters itself: they are in the rows of the runs."""
 
     def __init__(
         self,
@@ -60,9 +60,7 @@ class Heads:
         first: FirstHeads,
         device: torch.device,
     ) -> None:
-        """`values`: every task has a second head of one number, beside the one that chooses. `first`: what heads
-        begin with.
-        """
+        """`values`: every task has a value head of one number too. `first`: how head weights are initialized."""
         if first not in get_args(FirstHeads):
             raise ConfigError(f"first_heads must be {' or '.join(get_args(FirstHeads))}, not '{first}'.")
         if values and first == "zero":
@@ -80,14 +78,14 @@ class Heads:
 
     @property
     def padding(self) -> int:
-        """Numbers of a row that belong to classes that are not there."""
+        """The count of numbers in a row that belong to absent classes."""
         return (max(self.class_counts) * len(self.class_counts) - sum(self.class_counts)) * (self.features + 1)
 
-    def draw(self, views: Mapping[str, Tensor], seed: int) -> None:
-        """First weights of all heads, and of gates, into the named views of a row."""
+    def initialize(self, views: Mapping[str, Tensor], seed: int) -> None:
+        """Write the initial weights of all heads and gates into the named views of a row of zeros."""
         for t, count in enumerate(self.class_counts):
-            if self.values:  # biases are 0, as they are
-                views["head.weight"][t, :count] = self._orthogonal(count, NEARLY_EVEN, key(seed, Purpose.HEAD, t))
+            if self.values:  # biases stay 0
+                views["head.weight"][t, :count] = self._orthogonal(count, POLICY_GAIN, key(seed, Purpose.HEAD, t))
                 views["value.weight"][t] = self._orthogonal(1, 1.0, key(seed, Purpose.HEAD, t, 1))
             elif self.first == "drawn":
                 head = seeded(partial(nn.Linear, self.features, count), key(seed, Purpose.HEAD, t))
@@ -99,7 +97,7 @@ class Heads:
     def outputs(
         self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
     ) -> Outputs:
-        """What the heads make of the learners' vectors (..., K, B, F)."""
+        """Return the predictions for the learners' vectors (..., K, B, F); arguments as in `Net.forward`."""
         if self.gate:
             gate = torch.sigmoid(GATE_SLOPE * views["gate"].index_select(-2, heads))  # (..., K, n, F)
             if member is not None:
@@ -112,17 +110,17 @@ class Heads:
         return replace(out, values=self._values(z, views, heads, member), vector=z)
 
     def every(self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor) -> Tensor:
-        """What each of the heads (n,) says of all vectors (..., K, B, F), without gates: (..., n, B, C)."""
-        weight, bias = _of_heads(views, "head", heads)
+        """Return the logits of each head (n,) for all vectors (..., K, B, F), without gates: (..., n, B, C)."""
+        weight, bias = _selected(views, "head", heads)
         out = _linear(f.sum(-3), weight.flatten(-3, -2), bias.flatten(-2)).unflatten(-1, bias.shape[-2:])
-        return self.without_absent(out, heads).movedim(-2, -3)
+        return self.mask_absent(out, heads).movedim(-2, -3)
 
-    def without_absent(self, logits: Tensor, heads: Tensor) -> Tensor:
-        """Logits (..., n, C) of these heads, or (..., C) of one: no class is chosen that is not there."""
+    def mask_absent(self, logits: Tensor, heads: Tensor) -> Tensor:
+        """Return logits (..., n, C) of these heads, or (..., C) of one, with NO_CLASS for absent classes."""
         return logits if self.absent is None else logits.masked_fill(self.absent.index_select(0, heads), NO_CLASS)
 
     def _orthogonal(self, rows: int, gain: float, seed_key: int) -> Tensor:
-        """Weights (rows, F) of a head that acts or judges: rows of length `gain`, at right angles."""
+        """Return weights (rows, F) with orthogonal rows of length `gain`."""
 
         def build() -> nn.Linear:
             head = nn.Linear(self.features, rows)
@@ -132,20 +130,20 @@ class Heads:
         return seeded(build, seed_key).weight.detach()
 
     def _values(self, z: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None) -> Tensor:
-        """What the value heads make of the sum of the learners' vectors (..., B, F): (..., B)."""
-        weight, bias = _of_heads(views, "value", heads)
+        """Return the values for the sum of the learners' vectors (..., B, F): (..., B)."""
+        weight, bias = _selected(views, "value", heads)
         weight, bias = weight.squeeze(-2), bias.squeeze(-1)  # (..., n, F), (..., n)
-        if member is None:  # no product with one column: a library's bits would depend on how many runs there are
+        if member is None:  # not a matrix product with one column: its bits would depend on the number of runs
             return (z * weight).sum(-1) + bias
         return _linear(z, weight, bias).gather(-1, member.unsqueeze(-1)).squeeze(-1)
 
     def _predictions(
         self, f: Tensor, views: Mapping[str, Tensor], heads: Tensor, member: Tensor | None, *, own: bool
     ) -> Outputs:
-        weight, bias = _of_heads(views, "head", heads)
+        weight, bias = _selected(views, "head", heads)
         if bias.ndim == 3 and member is None:
             return self._of_all_runs(f, weight.squeeze(1), bias.squeeze(1), heads)
-        if own and member is None and f.is_cuda:  # as a fleet of one: there is one product instead of two
+        if own and member is None and f.is_cuda:  # with a run axis of one: one product instead of two
             out = self._of_all_runs(f.unsqueeze(0), weight, bias, heads)
             assert out.own_logits is not None
             return Outputs(out.logits.squeeze(0), out.own_logits.squeeze(0))
@@ -155,7 +153,7 @@ class Heads:
             out = _linear(z, weight.flatten(-3, -2), bias.flatten(-2)).unflatten(
                 -1, bias.shape[-2:]
             )  # (..., B, n, C)
-            out = self.without_absent(out, heads)
+            out = self.mask_absent(out, heads)
             if member is None:
                 return out.squeeze(-2)
             pick = member.unsqueeze(-1).unsqueeze(-1).expand(*out.shape[:-2], 1, out.shape[-1])
@@ -167,21 +165,21 @@ class Heads:
         if self.learners == 1:
             return Outputs(logits, logits.unsqueeze(-3))
         flat = f.flatten(-3, -2)  # (..., K * B, F): one product for all learners
-        of_each = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
-        return Outputs(logits, predict(flat, of_each).unflatten(-2, (self.learners, -1)))
+        members = None if member is None else member.repeat(*(1,) * (member.ndim - 1), self.learners)
+        return Outputs(logits, predict(flat, members).unflatten(-2, (self.learners, -1)))
 
     def _of_all_runs(self, f: Tensor, weight: Tensor, bias: Tensor, heads: Tensor) -> Outputs:
-        """One head and all runs: the head of the sum is the sum of the heads, with the bias counted once."""
+        """Predict with one head for all runs: the logits of the sum are the sum of own logits, with one bias."""
         own = own_logits(f, weight, bias)
         if self.learners == 1:
             logits = own.squeeze(1)
         else:
             logits = per_run(lambda z, b: z.sum(1) - (self.learners - 1) * b.unsqueeze(1), 1, own, bias)
-        return Outputs(self.without_absent(logits, heads), self.without_absent(own, heads))
+        return Outputs(self.mask_absent(logits, heads), self.mask_absent(own, heads))
 
 
-def _of_heads(views: Mapping[str, Tensor], name: str, heads: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (..., n, C, F) and biases (..., n, C) of the heads in use."""
+def _selected(views: Mapping[str, Tensor], name: str, heads: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the weights (..., n, C, F) and biases (..., n, C) of the heads in use."""
     weight, bias = views[f"{name}.weight"], views[f"{name}.bias"]
     if isinstance(views, InUse):
         return weight, bias
@@ -189,7 +187,7 @@ def _of_heads(views: Mapping[str, Tensor], name: str, heads: Tensor) -> tuple[Te
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (..., B, F) by weight (..., C, F) and bias (..., C), each run by its own."""
+    """Return x (..., B, F) times weight (..., C, F) plus bias (..., C), each run with its own."""
     if wide.wide_available(x, weight) and weight.ndim in (2, x.ndim):
         flat = x.reshape(1, -1, x.shape[-1]) if weight.ndim == 2 else x.flatten(0, -3)
         out = wide.wide_product(flat, weight.reshape(-1, *weight.shape[-2:]), bias.reshape(-1, bias.shape[-1]))

@@ -1,13 +1,15 @@
-"""The hidden nodes of a network: the channels of its convolutions and the units of its dense layers.
+"""Hidden nodes of a network, for methods that select them (AGS-CL): channels of convolutions, units of dense layers.
 
-A node's group is all that comes into it, its incoming weights and its bias. What is known of the nodes of a run lies
-along one axis, (R, N), layer by layer and within a layer learner by learner.
+The group of a node is its incoming weights and its bias. Values per node lie along one axis, (R, N), layer by layer
+and within a layer learner by learner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +18,12 @@ from torch import Tensor, nn
 from kenyon.backends.layers import DropoutSite, known_layers
 from kenyon.backends.layout import aligned_alone
 from kenyon.errors import ConfigError
-from kenyon.models.ensemble import Net
 from kenyon.random import Noise
 
-# What may stand behind a layer and still be the activation of its nodes.
+if TYPE_CHECKING:
+    from kenyon.models.ensemble import Net
+
+# Nonlinearities that may follow a layer and be part of the activation of its nodes.
 _ELEMENTWISE = (nn.ReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.LeakyReLU)
 
 
@@ -32,7 +36,7 @@ class NodeLayer:
 
 
 class Nodes:
-    """Where the groups of all nodes lie in the rows of a fleet."""
+    """The positions of the groups of all nodes in the rows of runs."""
 
     def __init__(self, net: Net) -> None:
         if not known_layers(net.backbone, net.input_shape):
@@ -40,67 +44,65 @@ class Nodes:
                 "Nodes are known of backbones that are an nn.Sequential of convolutions, dense layers and layers "
                 "without parameters between them. Build this backbone of those, or choose another method."
             )
-        assert isinstance(net.backbone, nn.Sequential)
-        self.net, self.backbone, self.learners = net, net.backbone, net.learners
+        self.net, self.backbone, self.learners = net, cast("nn.Sequential", net.backbone), net.learners
+        segments = net.layout.segments
+        weights = {name: segments.get(f"{name}.weight") for name in self.backbone._modules}  # (K, n, *inputs)
         self.layers = tuple(
-            NodeLayer(name, layer.weight.shape[0], layer.weight[0].numel(), layer.bias is not None)
-            for name, layer in self.backbone._modules.items()
-            if isinstance(layer, (nn.Conv2d, nn.Linear))
+            NodeLayer(name, weight.shape[1], prod(weight.shape[2:]), f"{name}.bias" in segments)
+            for name, weight in weights.items()
+            if weight is not None
         )
         self.count = self.learners * sum(layer.size for layer in self.layers)
 
     def per_layer(self, values: Tensor) -> list[Tensor]:
-        """Views of (R, N) as one (R, K, n) for every layer."""
+        """Return views of values (R, N) as (R, K, n) for every layer."""
         parts = values.split([self.learners * layer.size for layer in self.layers], dim=1)
         return [p.unflatten(1, (self.learners, layer.size)) for p, layer in zip(parts, self.layers, strict=True)]
 
     def groups(self, rows: Tensor, layer: NodeLayer) -> Tensor:
-        """A copy of what comes into every node of a layer: (R, K, n, fan_in), or one more for the bias behind it."""
+        """Return a copy of the groups of a layer's nodes: (R, K, n, fan_in), or fan_in + 1 with the bias last."""
         weight = self.net.layout.view(rows, f"{layer.name}.weight").flatten(3)
         if not layer.bias:
             return weight.clone()
         return torch.cat([weight, self.net.layout.view(rows, f"{layer.name}.bias").unsqueeze(3)], dim=3)
 
     def put(self, rows: Tensor, layer: NodeLayer, groups: Tensor) -> None:
-        """Write groups (R, K, n, fan_in or one more), or what spreads to them, to their places."""
+        """Write groups (R, K, n, fan_in or one more), or values that broadcast to them, into rows."""
         weight = self.net.layout.view(rows, f"{layer.name}.weight")
         groups = groups.expand(*weight.shape[:3], -1)
         weight.copy_(groups[..., : layer.fan_in].reshape(weight.shape))
         if layer.bias:
             self.net.layout.view(rows, f"{layer.name}.bias").copy_(groups[..., layer.fan_in])
 
-    def heard(self, layer: NodeLayer, before: Tensor | None) -> Tensor:
-        """Which parts of a layer's groups listen to the chosen ones (R, K, m) bool of the nodes before it:
-        (R, K, 1, fan_in or one more) bool. Images (None) and biases always count.
+    def input_mask(self, layer: NodeLayer, before: Tensor | None) -> Tensor:
+        """Return the mask of a layer's groups that selects the inputs from chosen nodes of the layer before.
+
+        Chosen nodes (R, K, m) bool -> (R, K, 1, fan_in or one more) bool. Images (None) and biases are selected.
         """
         if before is None:
             return torch.ones(1, 1, 1, layer.fan_in + layer.bias, dtype=torch.bool, device=self.net.device)
-        # A channel's taps, or its positions on a flattened map, stand side by side.
-        each = before.repeat_interleave(layer.fan_in // before.shape[2], dim=2)
-        return F.pad(each, (0, int(layer.bias)), value=True).unsqueeze(2)
+        # A channel's taps, or its positions on a flattened map, are adjacent.
+        inputs = before.repeat_interleave(layer.fan_in // before.shape[2], dim=2)
+        return F.pad(inputs, (0, int(layer.bias)), value=True).unsqueeze(2)
 
     def activations(self, params: dict[str, Tensor], images: Tensor, noise: Noise | None) -> Tensor:
-        """|activation| of every node of one run, its mean over a map and its sum over a batch: (N,).
+        """Return |activation| of every node of one run, averaged over a map and summed over a batch: (N,).
 
-        Taken behind the nonlinearity and before pooling and dropout. `params` (K, ...) by name, images (B, C, H, W),
-        `noise` of this run and batch for dropout on the way; None turns it off.
+        Activations are taken after the nonlinearity, before pooling and dropout. `params` (K, ...) by name, images
+        (B, C, H, W); `noise` of this run and batch for dropout, None turns it off.
         """
         drawn = 0
-        found: list[list[Tensor]] = [[] for _ in self.layers]
+        sums: list[list[Tensor]] = [[] for _ in self.layers]
         for k in range(self.learners):
             x, active, number = images, False, -1  # active: x is the activation of the layer `number`
             for name, layer in self.backbone._modules.items():
                 assert layer is not None
-                if active and not isinstance(layer, _ELEMENTWISE):
-                    found[number].append(_summed(x))
+                if active and type(layer) not in _ELEMENTWISE:
+                    sums[number].append(_summed(x))
                     active = False
-                if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                if type(layer) in _APPLY:
                     weight, bias = aligned_alone(params[f"{name}.weight"][k]), params.get(f"{name}.bias")
-                    mine = None if bias is None else bias[k]
-                    if isinstance(layer, nn.Conv2d):
-                        x = F.conv2d(x, weight, mine, layer.stride, layer.padding, layer.dilation)
-                    else:
-                        x = F.linear(x, weight, mine)
+                    x = _APPLY[type(layer)](layer, x, weight, None if bias is None else bias[k])
                     active, number = True, number + 1
                 elif isinstance(layer, nn.Dropout):
                     if noise is not None:
@@ -111,8 +113,20 @@ class Nodes:
                 else:
                     x = layer(x)
             if active:
-                found[number].append(_summed(x))
-        return torch.cat([part for parts in found for part in parts])
+                sums[number].append(_summed(x))
+        return torch.cat([part for parts in sums for part in parts])
+
+
+def _convolve(layer: nn.Conv2d, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.conv2d(x, weight, bias, layer.stride, layer.padding, layer.dilation)
+
+
+def _multiply(layer: nn.Linear, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return F.linear(x, weight, bias)
+
+
+# The layers with nodes. `known_layers` admits no subclasses.
+_APPLY: dict[type[nn.Module], Callable[..., Tensor]] = {nn.Conv2d: _convolve, nn.Linear: _multiply}
 
 
 def _summed(x: Tensor) -> Tensor:
@@ -120,6 +134,6 @@ def _summed(x: Tensor) -> Tensor:
     return x.abs().flatten(2).mean(2).sum(0) if x.ndim == 4 else x.abs().sum(0)
 
 
-def spread(values: Sequence[Tensor]) -> Tensor:
-    """Values (R, K, n) of every layer as (R, N)."""
+def join_layers(values: Sequence[Tensor]) -> Tensor:
+    """Return values (R, K, n) of every layer as (R, N), the inverse of `Nodes.per_layer`."""
     return torch.cat([v.flatten(1) for v in values], dim=1)

@@ -1,6 +1,6 @@
-"""What batch normalisation has seen, kept for every task beside its head: in a run's row, (T, K, ...) by name.
+"""Running statistics of batch normalization, one set per head: (T, K, ...) by name, in a run's row.
 
-They learn from training batches alone, by moving averages; no gradient reaches them, and no penalty.
+They are moving averages over training batches: no gradient reaches them, and no penalty acts on them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,25 @@ from kenyon.backends.layout import Layout, aligned
 
 
 class Statistics:
-    def __init__(self, found: Mapping[str, Tensor], *, given: bool) -> None:
-        """Of one learner: the first are those `found` in a given module, or of layers that have seen nothing. Counts
-        become float32, which is exact for the first 2^24 batches.
+    def __init__(self, template: Mapping[str, Tensor], *, given: bool) -> None:
+        """`template`: statistics of one learner by name. They are the initial values if `given`; otherwise means are
+        0 and variances 1. Counts become float32, which is exact for the first 2^24 batches.
         """
         if given:
-            self.first = {n: v.to("cpu", torch.float32, copy=True) for n, v in found.items()}
+            self.initial = {n: v.to("cpu", torch.float32, copy=True) for n, v in template.items()}
         else:
-            self.first = {n: torch.full(v.shape, float(n.endswith("running_var"))) for n, v in found.items()}
+            self.initial = {n: torch.full(v.shape, float(n.endswith("running_var"))) for n, v in template.items()}
 
     def __bool__(self) -> bool:
-        return bool(self.first)
+        return bool(self.initial)
 
     def shapes(self, heads: int, learners: int) -> dict[str, tuple[int, ...]]:
-        return {name: (heads, learners, *value.shape) for name, value in self.first.items()}
+        return {name: (heads, learners, *value.shape) for name, value in self.initial.items()}
+
+    def initialize(self, views: Params) -> None:
+        """Write the initial values into the named views of a row."""
+        for name, value in self.initial.items():
+            views[name].copy_(value.expand_as(views[name]))
 
     def features(
         self,
@@ -40,18 +45,18 @@ class Statistics:
         head: Tensor,
         noise: Tensor | None = None,
     ) -> tuple[Tensor, Params]:
-        """What learners with the statistics of one head (1,) make of samples, (K, B, F), and these statistics,
-        (K, ...) by name: with `noise` the samples are a batch in training, which is normalised by itself and added to
-        them.
+        """Return the features (K, B, F) with the statistics of one head (1,), and these statistics, (K, ...) by name.
+
+        With `noise` the samples are a training batch: it is normalized by itself, and the statistics include it.
         """
         dtype = next(iter(params.values())).dtype
-        # A copy. The host is not asked which head it is, so that a CUDA graph can hold this.
-        mine = {name: views[name].detach().index_select(0, head).squeeze(0) for name in self.first}
-        # Each in memory of its own: counting a batch changes one, and autograd takes its neighbours for changed too.
-        mine = {name: aligned({name: value}, dtype)[name] for name, value in mine.items()}
-        return executor.forward(params | mine, samples, noise), mine
+        # A copy. The head is not read on the host, so that a CUDA graph can hold this.
+        copies = {name: views[name].detach().index_select(0, head).squeeze(0) for name in self.initial}
+        # Each in memory of its own: counting a batch changes one, and autograd would take its neighbors for changed.
+        copies = {name: aligned({name: value}, dtype)[name] for name, value in copies.items()}
+        return executor.forward(params | copies, samples, noise), copies
 
-    def of_each(
+    def features_by_task(
         self,
         executor: Executor,
         params: Params,
@@ -60,33 +65,29 @@ class Statistics:
         heads: Tensor,
         member: Tensor,
     ) -> Tensor:
-        """In tests every sample is normalised by the statistics of its own task: member (B,) counts the heads."""
-        parts = {place: member == place for place in member.unique().tolist()}
-        found = {
-            p: self.features(executor, params, views, samples[mine], heads[p : p + 1])[0] for p, mine in parts.items()
+        """Return the features of test samples, each with the statistics of its head, `heads[member]` (B,)."""
+        masks = {place: member == place for place in member.unique().tolist()}
+        by_place = {
+            place: self.features(executor, params, views, samples[mask], heads[place : place + 1])[0]
+            for place, mask in masks.items()
         }
-        first = next(iter(found.values()))
+        first = next(iter(by_place.values()))
         features = first.new_zeros(len(first), len(samples), first.shape[2])
-        for place, mine in parts.items():
-            features[:, mine] = found[place]
+        for place, mask in masks.items():
+            features[:, mask] = by_place[place]
         return features
 
-    def begin(self, views: Params) -> None:
-        """The first ones, in the named views of a row."""
-        for name, value in self.first.items():
-            views[name].copy_(value.expand_as(views[name]))
-
-    def keep(self, layout: Layout, row: Tensor, heads: Tensor, seen: Params, present: Tensor) -> None:
-        """Put what was seen of a batch into the row (P,) of a run, for all tasks whose heads were in use; nothing
-        where the run is not `present` () in this step, having no more batches.
+    def update(self, layout: Layout, row: Tensor, heads: Tensor, updated: Params, present: Tensor) -> None:
+        """Write statistics that include a batch into the row (P,) of a run, for all heads in use. There is no change
+        if the run is not `present` () in this step because it has no more batches.
         """
-        for name, value in seen.items():
+        for name, value in updated.items():
             view = layout.view(row, name)
             before = view.index_select(0, heads)
             view.index_copy_(0, heads, torch.where(present > 0, value.to(row.dtype).expand_as(before), before))
 
-    def hand_on(self, layout: Layout, rows: Tensor, head: int) -> None:
-        """Where a task ends, the tasks behind it begin; rows (R, P)."""
-        for name in self.first:
+    def carry_over(self, layout: Layout, rows: Tensor, head: int) -> None:
+        """Let all later heads start from the statistics of a finished head, in rows (R, P)."""
+        for name in self.initial:
             view = layout.view(rows, name)  # (R, T, K, ...)
             view[:, head + 1 :] = view[:, head : head + 1]

@@ -1,4 +1,4 @@
-"""Views drawn with matplotlib: one alone, or several on a page."""
+"""Views drawn with matplotlib: a single view, or several on a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kenyon.report.figures import COLOURS, SPARE, save_figure, text_on
-from kenyon.utils.views import View
+from kenyon.utils.views import View, frames
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 PLAIN = ("#3b75af", "#c53a32", "#519e3e", "#e8a33d", "#8d69b8", "#84584e", "#4fa3a5", "#8c8c8c")
 IN_FIGURES = {"scl": "ewc", "mcl": "mcl-ewc", "caf": "caf-ewc", "jt": "joint", "icl": "icl-ewc"}
-FEW = 25  # points of a line that are marked one by one
-MANY = 5  # lines whose names have room among them; those of more stand beside the chart
-LABELLED = 150  # cells of a heat map that still say their number
+FEW = 25  # most points of a line that have markers
+MANY = 5  # most lines with the legend inside the chart; that of more is next to it
+LABELLED = 150  # most cells of a heat map with their number
 SUFFIXES = (".png", ".svg", ".pdf")
-LETTER = 0.075  # inches that a letter of 8 points takes, about
+LETTER = 0.075  # width of a letter of 8 points in inches, about
 SIDES = 1.4  # inches left and right of a heat map, for names and colours
 SLANTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
 
@@ -32,7 +32,7 @@ SLANTED: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anch
 def draw_views(
     views: Sequence[View], path: Path, *, title: str = "", columns: int = 1, suffixes: Sequence[str] = SUFFIXES
 ) -> list[Path]:
-    """Draw views in rows of so many, as PNG, SVG and PDF: files named like `path` with these suffixes."""
+    """Draw views in rows of `columns`, as PNG, SVG and PDF: files named like `path` with these suffixes."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -61,7 +61,7 @@ def draw_views(
 
 
 def _wrapped(text: str, inches: float, points: int) -> str:
-    """In lines that fit: a letter is about half as wide as it is high."""
+    """Wrap text to a width: a letter is about half as wide as it is high."""
     return textwrap.fill(text, max(12, int(inches * 72 / (0.55 * points))))
 
 
@@ -83,12 +83,12 @@ def _size(view: View) -> tuple[float, float]:
 
 
 def _named(view: View) -> list[str]:
-    """The lines that a legend explains."""
+    """Names of the lines in the legend."""
     return [one["name"] for one in view["data"] if not one.get("thin")]
 
 
 def colours_of(names: Sequence[str]) -> dict[str, str]:
-    """Methods have theirs, points of one method further ones; whatever else there is, a plain set."""
+    """Return colors by name: methods' own, spare ones for further grid points, a plain set for other names."""
     methods = {COLOURS[_method(name)] for name in names if _method(name) in COLOURS}
     taken: set[str] = set()
     spare, other = iter(SPARE * len(names)), iter(PLAIN * len(names))
@@ -105,7 +105,7 @@ def colours_of(names: Sequence[str]) -> dict[str, str]:
 
 
 def _method(name: str) -> str:
-    """Which method a name means: its label, or what the paper's figures call it."""
+    """Return the method that a name means: a label, or a name in the paper's figures."""
     spelled = name.partition("[")[0].lower().replace(" + ", "-").replace("af-", "af")
     return IN_FIGURES.get(spelled, spelled)
 
@@ -166,9 +166,8 @@ def _errors(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def _heatmap(figure: Figure, view: View) -> None:
-    axes, frames = figure.subplots(), view["data"]
-    rows = frames[0]["data"] if isinstance(frames[0], dict) else frames
-    values = np.array([_floats(row) for row in rows])
+    axes, named = figure.subplots(), frames(view)
+    values = np.array([_floats(row) for row in (named[0]["data"] if named else view["data"])])
     diverging = view.get("scale") == "diverging"
     limits: dict[str, Any] = {"cmap": "RdBu_r" if diverging else "viridis"}
     if "range" in view:
@@ -209,8 +208,8 @@ def _bars(figure: Figure, view: View) -> None:
             axes.errorbar(place, values[place], errors[place], fmt="none", ecolor=ink, capsize=3)
         points = _floats(one.get("points", []))
         spread = np.linspace(-0.2, 0.2, len(points)) if len(points) > 1 else np.zeros(len(points))
-        beside = 0.25 + spread / 2 if dots else spread
-        axes.scatter(place + beside, points, s=10, color="white", edgecolor="black", linewidth=0.6, zorder=3)
+        shift = 0.25 + spread / 2 if dots else spread
+        axes.scatter(place + shift, points, s=10, color="white", edgecolor="black", linewidth=0.6, zorder=3)
         if one.get("reference") is not None:
             axes.plot([place - 0.42, place + 0.42], [one["reference"]] * 2, color="black", linewidth=1.6, zorder=2)
     if view.get("reference_name") and any(one.get("reference") is not None for one in view["data"]):
@@ -223,8 +222,8 @@ def _bars(figure: Figure, view: View) -> None:
 
 
 def _one_style(views: Sequence[View]) -> list[View]:
-    """Dots instead of bars if they are wished, or where values are so much alike that bars would hide differences;
-    and then in all charts of that measure on the page, since these are compared.
+    """Replace bars by dots if a view asks for dots, or if values are so similar that bars would hide differences. All
+    charts of a measure have one style, since they are compared.
     """
     bars = [view for view in views if view["kind"] == "bars"]
     dotted = {view["x"] for view in bars if view.get("style") == "dots" or _alike(view["data"])}
@@ -232,7 +231,7 @@ def _one_style(views: Sequence[View]) -> list[View]:
 
 
 def _alike(data: Sequence[dict[str, Any]]) -> bool:
-    """Whether all values lie on one side of 0, further from it than from each other."""
+    """True if all values lie on one side of 0, further from it than from each other."""
     seen = [v for one in data for v in (one["value"], one.get("reference"), *one.get("points", [])) if v is not None]
     if not seen or min(seen) * max(seen) <= 0:
         return False
@@ -255,8 +254,7 @@ def _table(figure: Figure, view: View) -> None:
     axes, digits = figure.subplots(), view.get("digits", 2)
     axes.set_axis_off()
     shown = [
-        ["-" if v is None else f"{v:.{digits}f}" if isinstance(v, float) else str(v) for v in row]
-        for row in view["data"]
+        ["-" if v is None else f"{v:.{digits}f}" if type(v) is float else str(v) for v in row] for row in view["data"]
     ]
     if shown:
         axes.table(cellText=shown, colLabels=view["columns"], loc="center", edges="horizontal").scale(1, 1.3)

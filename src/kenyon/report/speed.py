@@ -1,6 +1,6 @@
-"""A bench as tables: for the terminal, and as Markdown for the README.
+"""A bench as tables for the terminal, as Markdown for the README, and as a picture.
 
-A bench as a picture: for each benchmark the three sweeps with their floors, and the ratio to plain code.
+The picture shows for each benchmark the three sweeps with their floors, and the ratio to plain code.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from kenyon.bench import BenchResult
-from kenyon.bench.plan import SECOND, Sweep
-from kenyon.bench.result import Record
-from kenyon.bench.subject import Piece
+from kenyon.bench.result import SECOND, BenchResult, Piece, Record, Sweep
 from kenyon.report.figures import COLOURS, save_figure
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ EXPLAINED: dict[Sweep, str] = {
 
 
 def speed_tables(result: BenchResult) -> list[Group]:
-    """Tables that fit 80 columns, each under its title."""
+    """Return tables of at most 80 columns, each under its title."""
     tables = []
     for benchmark in result.benchmarks:
         if any("pieces" in r.sweeps for r in result.records if r.benchmark == benchmark):
@@ -63,7 +60,7 @@ def _pieces(result: BenchResult, benchmark: str) -> Group:
 
 def _cells(result: BenchResult, r: Record) -> list[str]:
     cells = [number(r.ms_per_run), f"{r.images_per_s:,.0f}", f"{percent(r.share)} {r.bound[0]}"]
-    cells.append(f"{r.memory_mib:,.0f}" if r.memory_mib == r.memory_mib else "-")
+    cells.append("-" if r.memory_mib is None else f"{r.memory_mib:,.0f}")
     plainly = r.against[0] if r.against else None
     cells += ["-", "-"] if plainly is None else [number(plainly.ms.median), number(plainly.ratio.median)]
     if _both(result):
@@ -72,12 +69,12 @@ def _cells(result: BenchResult, r: Record) -> list[str]:
 
 
 def _both(result: BenchResult) -> bool:
-    """Whether the plain reference was measured in float32 and in the library's precision, which differ."""
+    """True if the plain reference was measured in float32 and also in the library's precision."""
     return any(len(r.against) > 1 for r in result.records)
 
 
 def _sweep(result: BenchResult, benchmark: str, sweep: Sweep) -> Group:
-    """Training steps (and at different tasks importance passes), two columns a method."""
+    """A table of training steps (and by task also importance passes), two columns per method."""
     table = _table()
     table.add_column(AXES[sweep], justify="right")
     shown: list[dict[int, Record]] = []
@@ -86,18 +83,18 @@ def _sweep(result: BenchResult, benchmark: str, sweep: Sweep) -> Group:
             if records := result.sweep(sweep, benchmark, method, piece):
                 shown.append({axis_value(r, sweep): r for r in records})
                 table.add_column(f"{method}\n{piece}\nms", justify="right", no_wrap=True)
-                beside = {"runs": "per run", "learners": "of floor", "tasks": "ratio"}[sweep]
-                table.add_column(f"\n\n{beside}", justify="right", no_wrap=True)
+                second = {"runs": "per run", "learners": "of floor", "tasks": "ratio"}[sweep]
+                table.add_column(f"\n\n{second}", justify="right", no_wrap=True)
     for value in sorted(set().union(*shown)):
         cells = []
         for column in shown:
             r = column.get(value)
-            cells += ["-", "-"] if r is None else [number(r.ms.median), _beside(r, sweep, column)]
+            cells += ["-", "-"] if r is None else [number(r.ms.median), _second_column(r, sweep, column)]
         table.add_row(str(value), *cells)
     return Group(Text(f"{benchmark}: {EXPLAINED[sweep]}", "bold"), table)
 
 
-def _beside(r: Record, sweep: Sweep, column: dict[int, Record]) -> str:
+def _second_column(r: Record, sweep: Sweep, column: dict[int, Record]) -> str:
     if sweep == "runs":
         return number(r.ms_per_run)
     if sweep == "learners":
@@ -110,7 +107,7 @@ def axis_value(r: Record, sweep: Sweep) -> int:
 
 
 def speed_markdown(result: BenchResult) -> str:
-    """What the README shows: a table of the pieces and one of the sweeps."""
+    """Return the tables of the README: the pieces of work, and the sweeps."""
     lines = [f"**{where(result)}**, {result.precision} learners, PyTorch {result.versions['torch']}"]
     if result.ceilings is not None:
         bandwidth, rate = result.ceilings.bytes_per_s / 1e9, result.ceilings.operations_per_s / 1e9
@@ -144,7 +141,7 @@ def where(result: BenchResult) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits."""
+    """A number with three digits."""
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}" if value >= 0.01 else f"{value:.2g}"
 
 
@@ -168,7 +165,7 @@ TITLES: dict[Sweep, str] = {"runs": "runs at once", "learners": "learners of a r
 
 
 def draw_speed(result: BenchResult, path: Path) -> Path:
-    """One row a benchmark. Left: milliseconds a step and run, floors dashed. Right: times faster than plain."""
+    """Draw a row per benchmark: milliseconds per step and run with dashed floors, and the ratio to plain PyTorch."""
     import matplotlib
 
     matplotlib.use("Agg")

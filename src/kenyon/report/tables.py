@@ -1,7 +1,4 @@
-"""Tables that narrow terminals hold too.
-
-Results as tables for the terminal and as plain values for programs.
-"""
+"""Results as tables for the terminal and as plain values for programs."""
 
 from __future__ import annotations
 
@@ -15,17 +12,35 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Kept, Result
 from kenyon.metrics import Summary
 from kenyon.utils.text import counted
 
+REFERENCE = "random-init"  # forward transfer is measured against it
+REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", REFERENCE)  # not continual: they are never the best
+BENCHMARKS = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "omniglot", "cub-200", "tiny-imagenet", "core50")
+BEST = "*: the best point of its method on these seeds, by what it was tested on; `kenyon search` chooses without."
+HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
+MEANINGS = {
+    "AAC %": "AAC: accuracy of all tasks in the end.",
+    "BWT": "BWT: backward transfer.",
+    "FWT": "FWT: forward transfer.",
+    "Cos": "Cos: diversity of the learners' predictions.",
+}
+
+
+def published(result: Result) -> float | None:
+    """Return the published average accuracy of a result's method and settings, if there is one."""
+    from kenyon.experiments.published import published_for
+
+    return published_for(result)
+
 
 class FittingTable(Table):
-    """A table that leaves out columns, and says which, where they would leave no room for the names of its rows."""
+    """A table that leaves out columns, and names them, if a narrow terminal has no room for the names of its rows."""
 
     LEAST_FIRST = ("time", "runs", "Cos", "FWT", "BWT", "published")
-    NAME = 12  # characters a name may ask for; a longer one goes on in the next line
+    NAME = 12  # characters reserved for a name; a longer one is wrapped
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, left_out = copy(self), []
@@ -36,8 +51,8 @@ class FittingTable(Table):
                 shown.columns = [column for column in shown.columns if column.header != title]
                 left_out.append(title)
         if left_out:
-            unseen = f"Left out, for want of room: {', '.join(left_out)}."
-            shown.caption = f"{self.caption} {unseen}" if self.caption else unseen
+            note = f"Left out, for want of room: {', '.join(left_out)}."
+            shown.caption = f"{self.caption} {note}" if self.caption else note
         yield from Table.__rich_console__(shown, console, options)
 
     def _least_width(self, table: Table, console: Console, options: ConsoleOptions) -> int:
@@ -50,38 +65,28 @@ class FittingTable(Table):
 
 
 class Label:
-    """A point's name in a table: where there is little room beside the numbers, a line a value."""
+    """The name of a grid point in a table, with one value per line if the other columns, `others` wide, leave little
+    room.
+    """
 
-    def __init__(self, text: str, beside: int) -> None:
-        self.whole, self.lines, self.beside = Text(text), Text(text.replace(",", ",\n ")), beside
+    def __init__(self, text: str, others: int) -> None:
+        self.whole, self.lines, self.others = Text(text), Text(text.replace(",", ",\n ")), others
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        room = options.max_width - self.beside
+        room = options.max_width - self.others
         return Measurement.get(console, options, self.whole if len(self.whole) <= room else self.lines)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.whole if len(self.whole) <= options.max_width else self.lines
 
 
-# What methods are measured against: they see all tasks at once, or none after another.
-REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", "random-init")
-BEST = "*: the best point of its method on these seeds, by what it was tested on; `kenyon search` chooses without."
-HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
-MEANINGS = {
-    "AAC %": "AAC: accuracy of all tasks in the end.",
-    "BWT": "BWT: backward transfer.",
-    "FWT": "FWT: forward transfer.",
-    "Cos": "Cos: diversity of the learners' predictions.",
-}
-
-
 def pm(summary: Summary | None, digits: int = 2) -> str:
-    """mean +- standard error, or a dash."""
+    """Return mean ± standard error, or a dash."""
     return "-" if summary is None else summary.text(digits)
 
 
 def best_points(results: Mapping[str, Result]) -> dict[str, str]:
-    """Of every method with several points on the same seeds: the label of the one with the best average accuracy."""
+    """Return for every method with several grid points on the same seeds the label of the most accurate one."""
     means: dict[str, dict[str, float]] = {}
     seeds: dict[str, set[frozenset[int]]] = {}
     for label, r in results.items():
@@ -93,7 +98,7 @@ def best_points(results: Mapping[str, Result]) -> dict[str, str]:
 
 
 def results_tables(results: Mapping[str, Result]) -> list[Table]:
-    """The methods of one benchmark, and below them the points of each method's grid."""
+    """Make the table of methods of one benchmark, and one of grid points for each method that has them."""
     own = {label: r for label, r in results.items() if not r.point}
     points: dict[str, dict[str, Result]] = {}
     for label, r in results.items():
@@ -106,13 +111,13 @@ def results_tables(results: Mapping[str, Result]) -> list[Table]:
 
 
 def results_table(results: Mapping[str, Result]) -> Table:
-    """One row a method; the best average accuracy is bold. What nothing was measured of has no column."""
+    """Make a table of one row per method; the best average accuracy is bold. Empty columns are left out."""
     first = next(iter(results.values()))
     columns = _measured(results)
     columns["time"] = {name: duration(r.seconds) for name, r in results.items()}
-    published = {name: published_for(r) for name, r in results.items()}
-    if any(value is not None for value in published.values()):
-        columns["published"] = {name: "-" if value is None else f"{value:.2f}" for name, value in published.items()}
+    known = {name: published(r) for name, r in results.items()}
+    if any(value is not None for value in known.values()):
+        columns["published"] = {name: "-" if value is None else f"{value:.2f}" for name, value in known.items()}
     usual, others = _run_counts(results)
     table = _table(
         f"{first.title}: {counted(first.config['tasks'], 'task')}, {counted(usual, 'run')}, mean ± standard error",
@@ -137,7 +142,7 @@ def results_table(results: Mapping[str, Result]) -> Table:
 
 
 def points_table(method: str, results: Mapping[str, Result], *, explained: bool = True) -> Table:
-    """One row a point of a method's grid; the best has a star. `explained`: with what the columns mean."""
+    """Make a table of one row per grid point; the best has a star. `explained`: with the columns' meanings."""
     first, starred = next(iter(results.values())), set(best_points(results).values())
     columns = _measured(results)
     columns["runs"] = {name: run_count(r) for name, r in results.items()}
@@ -155,20 +160,20 @@ def points_table(method: str, results: Mapping[str, Result], *, explained: bool 
         ),
         [f"{method} with", *columns],
     )
-    beside = sum(max(map(len, [title, *column.values()])) for title, column in columns.items())
+    others = sum(max(map(len, [title, *column.values()])) for title, column in columns.items())
     for name in results:
-        told = point_text(method, name) + (" *" if name in starred else "")
-        table.add_row(Label(told, beside), *(column[name] for column in columns.values()))
+        text = point_text(method, name) + (" *" if name in starred else "")
+        table.add_row(Label(text, others), *(column[name] for column in columns.values()))
     return table
 
 
 def point_text(method: str, label: str) -> str:
-    """What a label says beside the method: its values."""
+    """Return the values in a grid point's label, without the method."""
     return label.removeprefix(method).removeprefix("[").removesuffix("]")
 
 
 def _measured(results: Mapping[str, Result]) -> dict[str, dict[str, str]]:
-    """Column -> label -> text, of what was measured of any."""
+    """Return column -> label -> text for all measures that some result has."""
     columns = {
         "AAC %": {name: pm(r.aac) for name, r in results.items()},
         "BWT": {name: pm(r.bwt, 1) for name, r in results.items()},
@@ -192,16 +197,15 @@ def _table(title: str, caption: str, columns: Sequence[str]) -> Table:
         padding=(0, 0),
         pad_edge=False,
     )
-    for place, name in enumerate(columns):
-        if place:
-            table.add_column(name, justify="right", no_wrap=True)
-        else:  # a long name goes on in the next line: numbers are never cut
-            table.add_column(name, overflow="fold")
+    first, *others = columns
+    table.add_column(first, overflow="fold")  # wraps long names; numbers are never cut
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
 def _run_counts(results: Mapping[str, Result]) -> tuple[int, list[str]]:
-    """How many runs most methods have, and which have another number."""
+    """Return the most frequent number of runs, and sentences that name the methods with another number."""
     counts = {name: len(r.complete_runs) for name, r in results.items()}
     usual = max(sorted(set(counts.values()), reverse=True), key=list(counts.values()).count)
     others: dict[int, list[str]] = {}
@@ -212,31 +216,31 @@ def _run_counts(results: Mapping[str, Result]) -> tuple[int, list[str]]:
 
 
 def _fewer(results: Mapping[str, Result]) -> list[str]:
-    """Whose forward transfer is of fewer runs than the rest."""
+    """A sentence that names results whose forward transfer is of fewer runs than their other measures."""
     found: dict[str, list[str]] = {}
     for name, r in results.items():
         if r.fwt is not None and of_fewer(r.fwt, r):
             found.setdefault(f"{r.fwt.count} of {counted(len(r.complete_runs), 'run')}", []).append(name)
     if not found:
         return []
-    told = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
-    return [f"FWT here is of {', '.join(told)}: the others have no {REFERENCES[-1]} of their seed beside them."]
+    counts = [count if len(some) == len(results) else f"{count} ({_some(some)})" for count, some in found.items()]
+    return [f"FWT here is of {', '.join(counts)}: the others have no {REFERENCE} run of their seed."]
 
 
 def of_fewer(measure: Summary | None, r: Kept[Any, Any]) -> str:
-    """The number of runs that have a measure, where the column of runs says more."""
+    """Return ", n COUNT" if fewer runs have the measure than are complete."""
     return "" if measure is None or measure.count == len(r.complete_runs) else f", n {measure.count}"
 
 
 def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:
-    """Which runs are missing from the means, since their loss did not stay finite."""
+    """A sentence that names results with diverged runs, which the means leave out."""
     lost = {name: len(r.runs) - len(r.complete_runs) for name, r in results.items()}
-    told = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
-    return [f"Diverged: {_some(told)}."] if told else []
+    texts = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
+    return [f"Diverged: {_some(texts)}."] if texts else []
 
 
 def run_count(r: Kept[Any, Any]) -> str:
-    """The complete runs, and of how many where some diverged."""
+    """Return the number of complete runs, and of how many if some diverged."""
     complete = len(r.complete_runs)
     return str(complete) if complete == len(r.runs) else f"{complete} of {len(r.runs)}"
 
@@ -247,7 +251,7 @@ def _some(names: Sequence[str], most: int = 6) -> str:
 
 
 def _memories(results: Mapping[str, Result]) -> list[str]:
-    """Which of the methods keep old samples, and how many."""
+    """Sentences that name methods with replay memory, and its size."""
     kept = {name: r.config["hyper"].get("memory") for name, r in results.items()}
     return [f"{name} keeps {n} old samples of every class." for name, n in kept.items() if n]
 
@@ -257,7 +261,7 @@ def _held_out(results: Mapping[str, Result]) -> list[str]:
 
 
 def results_json(results: Mapping[str, Result], seconds: float, device: str) -> dict[str, Any]:
-    """Points of a grid also say their values, and `best` names every method's best point."""
+    """Return the results of a benchmark as plain values; grid points have theirs, and `best` the best of a method."""
     first, best = next(iter(results.values())), best_points(results)
     return {
         "benchmark": first.benchmark,
@@ -276,5 +280,5 @@ def duration(seconds: float) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """In few characters: 41.4 s, 2.1 min."""
+    """Return a duration in few characters: 41.4 s, 2.1 min."""
     return f"{seconds / 60:.1f} min" if 100 <= seconds < 6000 else duration(seconds)

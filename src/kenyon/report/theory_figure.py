@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Data = Mapping[str, Any]
-OLD, NEW, PRIOR = "#3b75af", "#519e3e", "#8c8c8c"  # what task A left, what task B says, what was there before
+OLD, NEW, PRIOR = "#3b75af", "#519e3e", "#8c8c8c"  # the belief after task A, the likelihood of task B, the prior
 BEST = "#c53a32"
 TERMS = {
     "flatness": ("flatness", "#e8a33d"),
@@ -25,7 +25,7 @@ TERMS = {
 
 
 def draw_fig3b(data: Data, path: Path) -> Path:
-    """From `fig3b_data`. Target distributions; the new task's probability; the strengths; all against the rate."""
+    """Draw `fig3b_data`: target distributions, the new task's probability and the strengths, against the rate."""
     plt = _pyplot()
     figure, (left, middle, right) = plt.subplots(
         1, 3, figsize=(13.5, 4.2), width_ratios=(1.6, 1, 1), layout="constrained"
@@ -37,7 +37,7 @@ def draw_fig3b(data: Data, path: Path) -> Path:
 
 
 def draw_bounds(data: Data, path: Path) -> Path:
-    """From `bounds_data`. The covers against learners; the terms of both bounds; the bounds against the radius."""
+    """Draw `bounds_data`: the covers against learners, the terms of both bounds, the bounds against the radius."""
     plt = _pyplot()
     figure, (left, middle, right) = plt.subplots(
         1, 3, figsize=(13.5, 4.4), width_ratios=(1, 1.1, 1.2), layout="constrained"
@@ -70,7 +70,7 @@ def _targets(axes: Axes, data: Data) -> None:
     axes.plot(theta, data["prior"], color=PRIOR, linewidth=1, linestyle=":", label="p(θ)")
     axes.plot(theta, data["old"], color=OLD, linewidth=1, linestyle=":", label="p(θ | A)")
     if data["settings"]["task_fisher"]:
-        as_high = np.array(data["likelihood"]) * max(data["prior"])  # a likelihood has no scale of its own in θ
+        as_high = np.array(data["likelihood"]) * max(data["prior"])  # the scale of a likelihood is arbitrary
         axes.plot(theta, as_high, color=NEW, linewidth=1, linestyle=":", label="p(B | θ), scaled")
     colours = colormaps["plasma"](np.linspace(0.05, 0.8, len(targets)))
     for one, colour in zip(targets, colours, strict=True):

@@ -1,7 +1,7 @@
-"""Which files are whole: what `kenyon verify` asks of everything that Kenyon has written at or below a path.
+"""Verification of saved files: `kenyon verify` compares everything that Kenyon has written with its checksums.
 
-Every file is compared with its checksum; none is changed, but where `accept` is asked to. PyTorch is imported only
-where results have no checksum, and only their form can be looked at.
+No file is changed, except by `accept`. PyTorch is imported only for results without a checksum, of which only the
+form can be checked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from kenyon.errors import KenyonError, ResultsError
 from kenyon.utils.files import (
@@ -44,14 +46,16 @@ BAD: tuple[State, ...] = ("changed", "missing", "unreadable")
 RESULTS = ("result.json", "scores.json")
 TEMPORARY = re.compile(r".*\.(?:([0-9a-f]{8})-)?(\d+)\.tmp")
 ASIDE = re.compile(r".*\.damaged(-\d+)?")
-SWEEP = ".sweep"  # the one hidden folder that is Kenyon's
+SWEEP = ".sweep"  # Kenyon's only hidden folder
 DAMAGE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Verified:
-    """A file, or one that should be there: `state` is "whole", "unsealed" (it has no checksum, as those of earlier
-    versions), "changed", "missing", "unreadable" or "left over"; `why` says more, where there is more to say.
+    """The state of a file that exists or should.
+
+    `state` is "whole", "unsealed" (without a checksum, as in earlier versions), "changed", "missing", "unreadable" or
+    "left over"; `why` is the reason, if there is one.
     """
 
     path: Path
@@ -59,16 +63,16 @@ class Verified:
     why: str = ""
 
 
-Check = Callable[[], Verified | None]  # None: the file is not Kenyon's, or has gone since
+Check = Callable[[], Verified | None]  # None: the file is not Kenyon's, or has been removed meanwhile
 
 
 def verify(path: Path | str) -> list[Verified]:
-    """Compare all files of Kenyon's at or below a path with their checksums, in the order of their names."""
+    """Compare all of Kenyon's files at or below a path with their checksums, in the order of their names."""
     path = as_path("path", path)
     if is_folder(path):
         closed: list[OSError] = []
         checks = [check for folder, names in _folders(path, closed) for check in _checks(folder, names)]
-        checks += [partial(_found, Verified(Path(e.filename), "unreadable", _words(e))) for e in closed]
+        checks += [partial(_found, Verified(Path(e.filename), "unreadable", _reason(e))) for e in closed]
     elif exists(path):
         names = {path.name, *(name for name in RESULTS if WEIGHTS.fullmatch(path.name))}
         if path.name in RESULTS:
@@ -84,9 +88,9 @@ def verify(path: Path | str) -> list[Verified]:
 
 
 def accept(path: Path | str) -> Verified:
-    """Take a JSON file as it is, after an edit that was meant, and give it a new checksum.
+    """Give a JSON file a new checksum after an intended edit.
 
-    A result then says that its numbers were unsealed, and names the weights that lie beside it now.
+    A result is then marked as unsealed, and names the weights that are in its folder now.
     """
     path = as_path("path", path)
     if not is_file(path):
@@ -97,11 +101,10 @@ def accept(path: Path | str) -> Verified:
     with folder_lock(path.parent):  # another process may be adding runs
         try:
             body = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(body, dict):
-                raise ValueError("it is no object in braces")
+            body = msgspec.convert(body, dict[str, Any])
         except (OSError, ValueError, RecursionError) as error:
             raise ResultsError(
-                f"{path} cannot be accepted ({_words(error)}): only JSON that Kenyon has written can be. Put back "
+                f"{path} cannot be accepted ({_reason(error)}): only JSON that Kenyon has written can be. Restore "
                 "another copy of it."
             ) from error
         if path.name in RESULTS:
@@ -114,10 +117,10 @@ def accept(path: Path | str) -> Verified:
 
 def _accepted_result(body: dict[str, Any], path: Path) -> dict[str, Any]:
     body = {name: value for name, value in body.items() if name not in ("checksum", "weights", "unsealed")}
-    result = _kind(path).of_body(body, path)  # refuses what is no result
+    result = _kind(path).of_body(body, path)  # raises an error for other contents
     seeds = {run.seed for run in result.runs}
-    beside = sorted(one for one in path.parent.iterdir() if _seed(one.name) in seeds)
-    weights = {one.name: asdict(FileSum.of(one)) for one in beside}
+    files = sorted(one for one in path.parent.iterdir() if _seed(one.name) in seeds)
+    weights = {one.name: asdict(FileSum.of(one)) for one in files}
     return {**body, "summary": result.summary(), "weights": weights, "unsealed": result.unsealed}
 
 
@@ -125,14 +128,14 @@ def _accepted_result(body: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _folders(path: Path, closed: list[OSError]) -> Iterator[tuple[Path, list[str]]]:
-    """Every folder with its files. Those that may not be looked into are `closed`."""
+    """Yield every folder with its files; errors of unreadable folders are added to `closed`."""
     for folder, below, names in os.walk(path, onerror=closed.append):
         below[:] = sorted(name for name in below if not name.startswith(".") or name == SWEEP)
         yield Path(folder), sorted(names)
 
 
 def _checks(folder: Path, names: list[str], alone: Path | None = None) -> Iterator[Check]:
-    """For every file of Kenyon's in a folder; `alone`: only for this one, and for what it names."""
+    """Yield checks of Kenyon's files in a folder; `alone`: only of this one, and of the files that it names."""
     named: dict[str, FileSum] = {}
     seeds: set[int] | None = set()
     for name in names:
@@ -154,7 +157,7 @@ def _checks(folder: Path, names: list[str], alone: Path | None = None) -> Iterat
 
 
 def _check_of(path: Path, alone: bool) -> Callable[[Path], Verified | None] | None:
-    """How to look at a file that is neither a result nor weights; None: it is not Kenyon's."""
+    """Return the check of a file that is neither a result nor weights; None if it is not Kenyon's."""
     if TEMPORARY.fullmatch(path.name) or ASIDE.fullmatch(path.name):
         return _left_over
     if path.name == "plan.json" and path.parent.name == SWEEP:
@@ -164,7 +167,7 @@ def _check_of(path: Path, alone: bool) -> Callable[[Path], Verified | None] | No
     ours = path.parent.name == "analysis" or path.parent.parent.name == "figures"
     if path.suffix == ".json" and (ours or alone):
         return _json
-    return _tensors if alone else None  # a learner may be called anything
+    return _tensors if alone else None  # a learner may have any name
 
 
 # ---------------------------------------------------------------------- one file
@@ -175,10 +178,10 @@ def _found(one: Verified) -> Verified:
 
 
 def _result(path: Path) -> tuple[Verified, dict[str, FileSum], set[int] | None]:
-    """With the weights that it names, and the seeds of its runs; None where nobody can say."""
+    """Check a result; also return the weights that it names, and the seeds of its runs, None if unknown."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-        check_json(body, path, needed=isinstance(body, dict) and "weights" in body)
+        check_json(body, path, needed="weights" in _keys(body))
         if not has_checksum(body):
             result = _kind(path).of_body(body, path)
             return Verified(path, "unsealed"), {}, {run.seed for run in result.runs}
@@ -191,7 +194,7 @@ def _result(path: Path) -> tuple[Verified, dict[str, FileSum], set[int] | None]:
     except KenyonError as error:
         return Verified(path, "unreadable", str(error)), {}, None
     except DAMAGE as error:
-        return Verified(path, "unreadable", _words(error)), {}, None
+        return Verified(path, "unreadable", _reason(error)), {}, None
 
 
 def _kind(path: Path) -> Any:
@@ -205,7 +208,7 @@ def _kind(path: Path) -> Any:
 
 
 def _weights(path: Path, named: dict[str, FileSum], seeds: set[int] | None) -> Verified | None:
-    """Against what the result beside them says: the files that it `named`, and the `seeds` that it has runs of."""
+    """Check weights against their result: the files that it names, and the seeds of its runs."""
     written = named.get(path.name)
     try:
         if written is None:
@@ -213,26 +216,26 @@ def _weights(path: Path, named: dict[str, FileSum], seeds: set[int] | None) -> V
             if size != path.stat().st_size:
                 return Verified(path, "unreadable", "it is cut off, or has something behind its end")
             if seeds is None:
-                return Verified(path, "unsealed", "the result beside it cannot be asked")
+                return Verified(path, "unsealed", "its result is unreadable")
             if _seed(path.name) in seeds:
                 return Verified(path, "unsealed")
-            return Verified(path, "left over", "no result beside it has its run")
+            return Verified(path, "left over", "no result in its folder has its run")
         if not path.exists():
-            return Verified(path, "missing", "the result beside it names it")
+            return Verified(path, "missing", "its result names it")
         found = FileSum.of(path)
     except FileNotFoundError:
         return None
     except DAMAGE as error:
-        return Verified(path, "unreadable", _words(error))
+        return Verified(path, "unreadable", _reason(error))
     if found == written:
         return Verified(path, "whole")
     others = [name for name, other in named.items() if other == found]
-    is_ = f"it is {others[0]}" if others else "it is not the file that the result beside it names"
+    is_ = f"it is {others[0]}" if others else "it is not the file that its result names"
     return Verified(path, "changed", is_)
 
 
 def _tensors(path: Path) -> Verified | None:
-    """A state or a saved learner. Tensors of other programs are none of ours."""
+    """Check a state or a saved learner; None for tensors of other programs."""
     try:
         head, size = read_header(path)
         if "learner" not in head and not ("identity" in head and "position" in head):
@@ -247,7 +250,7 @@ def _tensors(path: Path) -> Verified | None:
     except FileNotFoundError:
         return None
     except DAMAGE as error:
-        return Verified(path, "unreadable", _words(error))
+        return Verified(path, "unreadable", _reason(error))
 
 
 def _is_state(path: Path) -> bool:
@@ -255,7 +258,7 @@ def _is_state(path: Path) -> bool:
 
 
 def _json(path: Path) -> Verified | None:
-    """An analysis, or the data of a figure. Other programs may keep JSON there too."""
+    """Check an analysis or the data of a figure; None for JSON of other programs."""
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         check_json(body, path)
@@ -264,11 +267,10 @@ def _json(path: Path) -> Verified | None:
     except ChangedError as error:
         return Verified(path, "changed", error.reason)
     except DAMAGE as error:
-        return Verified(path, "unreadable", _words(error))
+        return Verified(path, "unreadable", _reason(error))
     if has_checksum(body):
         return Verified(path, "whole")
-    ours = isinstance(body, dict) and ("analysis" in body or "claims" in body)
-    return Verified(path, "unsealed") if ours else None
+    return Verified(path, "unsealed") if {"analysis", "claims"} & _keys(body) else None
 
 
 def _plan(path: Path) -> Verified | None:
@@ -278,7 +280,7 @@ def _plan(path: Path) -> Verified | None:
     except FileNotFoundError:
         return None
     except DAMAGE as error:
-        return Verified(path, "unreadable", _words(error))
+        return Verified(path, "unreadable", _reason(error))
     return Verified(path, "whole") if intact else Verified(path, "changed", "its checksum is wrong")
 
 
@@ -298,7 +300,16 @@ def _seed(name: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _words(error: BaseException) -> str:
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    return f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+def _keys(body: Any) -> set[str]:
+    """The keys of a JSON object; empty for other JSON."""
+    return {*body} if isinstance(body, dict) else set()
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case OSError():
+            return error.strerror or str(error)
+        case KeyError():
+            return f"it has no {error.args[0]}"
+        case _:
+            return str(error) or type(error).__name__

@@ -21,7 +21,7 @@ from kenyon.experiments.spec import (
     take,
 )
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
-from kenyon.methods.registry import LEARN
+from kenyon.methods.base import LEARN
 from kenyon.models import Net
 from kenyon.rl.importance import check_importance
 from kenyon.rl.ppo import Ppo
@@ -122,7 +122,7 @@ def _plays(method: Method) -> bool:
 def settings(method: str, made: Method | None = None) -> tuple[str, ...]:
     """Everything `--set` may name for a method that learns games; `made`: where its values are known."""
     regime, spec = (f.name for f in fields(Ppo)), find_method(method)
-    return (*regime, *_shape_settings(made or spec.example), *spec.hyperparameters)
+    return (*regime, *_shape_settings(made or spec.example), *spec.settings)
 
 
 def _shape_settings(made: Method) -> tuple[str, ...]:
@@ -152,8 +152,10 @@ def configure_games(
     for name, value in given.items():
         check_kind(name, value)
     training = replace(arena.ppo, **take(given, Ppo))
-    hyper = dict(arena.hyperparameters.get(method, {}))
-    hyper |= {name: given.pop(name) for name in list(given) if name in spec.hyperparameters}
+    theirs = {name: given.pop(name) for name in list(given) if name in spec.settings}
+    if theirs.get("definition", "published") != "published":
+        raise ConfigError("For games there is the published definition alone. Set single switches instead.")
+    hyper = spec.resolve(theirs, arena.hyperparameters.get(method, {}))
     made = spec(hyper)  # says what is missing or impossible
     if not _plays(made):
         raise _unplayable(method)

@@ -1,6 +1,6 @@
-"""Games as learners meet them: many copies of one game, stepped together, and suites of games in an order.
+"""Interfaces of games: many copies of one game that are stepped together, and suites of games in an order.
 
-Whatever plays, Atari or a few lines of NumPy, looks like this to the learning loop.
+Atari and games in a few lines of NumPy look alike to the learning loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ Pixels = npt.NDArray[np.uint8]  # (N, C, H, W)
 
 @dataclass(frozen=True)
 class Moment:
-    """What one step of N copies gives."""
+    """The result of one step of N copies."""
 
-    observations: Pixels  # after the step; where an episode has ended, the first of the next one
-    rewards: npt.NDArray[np.float32]  # (N,) as training sees them; in evaluation they add up to the score
-    ended: npt.NDArray[np.bool_]  # (N,) no value flows back across: the episode is over, in training also a lost life
+    observations: Pixels  # after the step; if an episode has ended, the first of the next one
+    rewards: npt.NDArray[np.float32]  # (N,) as training uses them; in evaluation they add up to the score
+    ended: npt.NDArray[
+        np.bool_
+    ]  # (N,) values do not propagate back across: end of episode, in training also of a life
     scores: Sequence[tuple[int, float]]  # (copy, raw score) of every whole episode that ended in this step
 
 
@@ -35,7 +37,7 @@ class Games(Protocol):
     shape: tuple[int, int, int]  # of an observation
 
     def reset(self) -> Pixels:
-        """Begin everywhere anew; the same seed begins alike."""
+        """Begin new episodes in all copies; the same seed gives the same episodes."""
 
     def reseed(self, seed: int) -> None:
         """From the next `reset` on, play as if made with this seed: making games may take long."""
@@ -43,10 +45,10 @@ class Games(Protocol):
     def step(self, actions: npt.NDArray[np.int64]) -> Moment: ...
 
     def save(self) -> dict[str, npt.NDArray[np.generic]] | None:
-        """Everything that decides what comes next, or None where the game cannot tell."""
+        """Return the whole state, or None if the game cannot be saved."""
 
     def load(self, saved: Mapping[str, npt.NDArray[np.generic]]) -> Pixels:
-        """Go on from what `save` gave; the observations as they stood."""
+        """Restore a state from `save`; return its observations."""
 
     def close(self) -> None: ...
 
@@ -54,34 +56,34 @@ class Games(Protocol):
 class Screen(Protocol):
     """One copy of a game, as evaluation plays it, with a picture for people."""
 
-    rate: float  # steps a second at which it is to be watched
+    rate: float  # steps per second at which to show it
 
     def reset(self) -> Pixels: ...
 
     def step(self, actions: npt.NDArray[np.int64]) -> Moment: ...
 
     def picture(self) -> Pixels:
-        """(H, W, 3), as it stands; after the step that ends an episode it may show the next one."""
+        """Return the present picture, (H, W, 3); after a step that ends an episode it may show the next one."""
 
     def close(self) -> None: ...
 
 
-# (game, copies, seed, whether training plays: lost lives end and rewards are clipped where the suite does so)
+# (game, copies, seed, training): if training, suites may end episodes at lost lives and clip rewards
 Maker = Callable[[str, int, int, bool], Games]
 
 
 @dataclass(frozen=True)
 class Suite:
-    """Games that are learned one after another by one network."""
+    """Games that one network learns one after another."""
 
     name: str
     about: str
-    actions: Mapping[str, int]  # game -> how many, in the order of learning
+    actions: Mapping[str, int]  # game -> number of actions, in the order of learning
     shape: tuple[int, int, int]
     make: Maker
-    screen: Callable[[str, int], Screen] | None = None  # (game, seed); None: what is seen is what is observed
-    # As `make`, but the copies in groups, one behind another, of which some can be stepped while the network looks at
-    # others, by the same cores; for games that cannot be saved
+    screen: Callable[[str, int], Screen] | None = None  # (game, seed); None: show the observations
+    # As `make`, but the copies in groups that are stepped alternately: the network computes the actions of one group
+    # while another is stepped. For games that cannot be saved.
     make_in_turns: Callable[[str, int, int, bool], Sequence[Games]] | None = None
 
     @property
@@ -89,8 +91,9 @@ class Suite:
         return tuple(self.actions)
 
     def check(self, games: Sequence[str]) -> None:
+        """Raise an error that names a game which is not in the suite."""
         for game in games:
-            if not isinstance(game, str) or game not in self.actions:
+            if game not in self.games:
                 raise unknown(f"game of {self.name}", game, self.actions)
 
 
@@ -104,7 +107,7 @@ def register(suite: Suite) -> Suite:
 
 
 def find_suite(name: str) -> Suite:
-    """The suite of that name; otherwise an error that names the nearest ones."""
+    """Return the suite of that name, or raise an error that names the nearest ones."""
     if name not in SUITES:
         raise unknown("suite of games", name, SUITES)
     return SUITES[name]

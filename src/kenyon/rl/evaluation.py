@@ -1,4 +1,4 @@
-"""Scores of a fleet's policies: whole episodes of every game, by the most likely action or one that is drawn."""
+"""Evaluation: scores of policies over whole episodes of every game."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from kenyon.models import Net
 from kenyon.rl.environment import Games
-from kenyon.rl.ppo import chances, drawn, looked_at
-from kenyon.rl.vector import Crowd
+from kenyon.rl.ppo import network_input, sample_actions, uniform_numbers
+from kenyon.rl.vector import VectorEnvs
 from kenyon.training.device import Captured, Runs
 
 
@@ -26,60 +26,62 @@ def episode_scores(
     longest: int,
     draws: Tensor | None = None,
 ) -> Tensor:
-    """The raw score of the first episode of every copy, (R, G, E); all games of all runs are played at once.
+    """Return the raw score of the first episode of every copy, (R, G, E); all games of all runs are played at once.
 
-    `games`: G games a run, of E copies each, with the given heads, as evaluation plays them: their rewards add up to
-    the score. Episodes that have not ended after the `longest` number of steps are scored as they stand. Runs that
-    are not live have no score (NaN). The games stay open. Always the most likely action is taken, unless there are
-    keys (R,) to draw it from what the policy says.
+    Args:
+        games: for each run G games of E copies, with the given heads, as evaluation plays them: their rewards add up
+            to the score. They stay open.
+        live: the runs to evaluate; the others score NaN
+        longest: steps after which episodes that have not ended are scored as they stand
+        draws: keys (R,) from which actions are sampled; None: the most likely action is taken
     """
     R, G, E = len(games), len(heads), games[0][0].count
-    crowd = Crowd(games, net.device, threads=not net.together)
+    envs = VectorEnvs(games, net.device, threads=not net.together)
     used = torch.tensor(heads, device=net.device)
     member = torch.arange(G, device=net.device).repeat_interleave(E).expand(R, -1).contiguous()  # (R, G * E)
     counts = torch.tensor([net.class_counts[head] for head in heads], device=net.device)[member]
-    chance = torch.zeros(R, G * E, device=net.device)
+    uniform = torch.zeros(R, G * E, device=net.device)
     actions = torch.zeros(R, G * E, dtype=torch.long, device=net.device)
     scores = torch.full((R, G, E), torch.nan, dtype=torch.float64)
-    so_far = torch.zeros_like(scores)
+    returns = torch.zeros_like(scores)  # of unfinished episodes
 
     def choose(run: Runs) -> None:
         with torch.no_grad():
-            out = net.forward(theta[run], looked_at(net, crowd.seen[run]), used, member[run])
+            out = net.forward(theta[run], network_input(net, envs.observations[run]), used, member[run])
             if draws is None:
                 actions[run] = out.logits.argmax(-1)
             else:
-                actions[run] = drawn(out.logits, chance[run], counts[run])
+                actions[run] = sample_actions(out.logits, uniform[run], counts[run])
 
     groups: Sequence[Runs] = [slice(None)] if net.together else live
-    repeated = [Captured(partial(choose, run), net.device, net.executor) for run in groups]
-    # Games that are over rest, and show what they showed last: batches keep their shape.
-    over = {(r, g) for r in range(R) for g in range(G) if r not in live}
-    crowd.begin()
+    steps = [Captured(partial(choose, run), net.device, net.executor) for run in groups]
+    # Finished games are not stepped, and their last observations stay: batches keep their shape.
+    finished = {(r, g) for r in range(R) for g in range(G) if r not in live}
+    envs.reset()
     try:
         for t in range(longest):
             if draws is not None:
-                chance.copy_(chances(draws, torch.tensor([t], device=net.device), G * E)[:, 0])
-            for run, work in zip(groups, repeated, strict=True):
-                _note(crowd, run, scores, so_far, over)
-                work()
-                crowd.play(run, actions[run], over)
-            if len(over) == R * G:
+                uniform.copy_(uniform_numbers(draws, torch.tensor([t], device=net.device), G * E)[:, 0])
+            for run, step in zip(groups, steps, strict=True):
+                _record(envs, run, scores, returns, finished)
+                step()
+                envs.step(run, actions[run], finished)
+            if len(finished) == R * G:
                 break
         for run in groups:
-            _note(crowd, run, scores, so_far, over)
+            _record(envs, run, scores, returns, finished)
     finally:
-        crowd.leave()
-    scores[live] = torch.where(scores[live].isnan(), so_far[live], scores[live])
+        envs.join()
+    scores[live] = torch.where(scores[live].isnan(), returns[live], scores[live])
     return scores
 
 
-def _note(crowd: Crowd, run: Runs, scores: Tensor, so_far: Tensor, over: set[tuple[int, int]]) -> None:
-    """The scores of first episodes that ended in the last step, and how the others stand."""
-    for r, g, moment in crowd.arrive(run):
-        so_far[r, g] += torch.from_numpy(moment.rewards)
+def _record(envs: VectorEnvs, run: Runs, scores: Tensor, returns: Tensor, finished: set[tuple[int, int]]) -> None:
+    """Record scores of first episodes that ended in the last step, and returns of the others."""
+    for r, g, moment in envs.results(run):
+        returns[r, g] += torch.from_numpy(moment.rewards)
         for copy, score in moment.scores:
             if scores[r, g, copy].isnan():
                 scores[r, g, copy] = score
         if not scores[r, g].isnan().any():
-            over.add((r, g))
+            finished.add((r, g))

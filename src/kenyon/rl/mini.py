@@ -1,14 +1,11 @@
-"""The rules of five tiny games on a board of 6 x 6, each for many copies at once.
+"""rl-mini: five small games on a board of 6 x 6, learned in seconds and forgotten as quickly.
 
-A game is played in rounds. In each a thing appears, something has to be done about it, and the round is won or lost.
-Three look alike and want different things (catch, dodge, gap); two look alike and want opposite things (reach, flee).
-Every round of every game can be won, wherever the player stands when it begins.
+An episode is four rounds of at most eight steps. In each round an object appears, and the round is won or lost; a
+won round gives 1, so that scores go from 0 to 4. Three games look alike and require different actions (catch, dodge,
+gap); two look alike and require opposite ones (reach, flee). Every round can be won, wherever the player is.
 
-rl-mini: five tiny games that are learned in seconds and forgotten as quickly.
-
-Observations are 2 x 6 x 6: the thing in the first plane, the player in the second. An episode is four rounds of at
-most eight steps; a won round gives 1, so scores go from 0 to 4. Everything random is a hash of (seed, game, copy,
-episode, round): copies know nothing of each other, and what is saved is plain positions.
+Observations are 2 x 6 x 6: the object in the first plane, the player in the second. All randomness is a hash of
+(seed, game, copy, episode, round): copies are independent, and the saved state is plain positions.
 """
 
 from __future__ import annotations
@@ -39,29 +36,31 @@ ROWS, COLUMNS = np.arange(SIDE)[:, None], np.arange(SIDE)[None, :]  # (6, 1) and
 
 @dataclass(frozen=True)
 class Rules:
-    """What makes a game. `placed` gives the thing of a new round and the steps that the round may take."""
+    """The rules of one game, as functions of the positions of object and player in N copies."""
 
     about: str
     moves: tuple[tuple[int, int], ...]  # of the player, action by action
-    falls: bool  # the thing falls a row a step, and the player stays in the last row
-    placed: Callable[[Places, Uniform, Uniform], tuple[Places, Whole]]  # from the player and two draws
-    moved: Callable[[Places, Places, Whole], Places]  # the thing, from itself, the player and the steps left
-    judged: Callable[[Places, Places, Whole], tuple[Flags, Flags]]  # whether the round is over, and whether won
-    painted: Callable[[Places], Flags]  # the cells of the thing, (N, 6, 6)
+    falls: bool  # the object falls one row per step, and the player stays in the last row
+    place: Callable[
+        [Places, Uniform, Uniform], tuple[Places, Whole]
+    ]  # (player, two draws) -> object, steps of the round
+    move: Callable[[Places, Places, Whole], Places]  # (object, player, steps left) -> object
+    judge: Callable[[Places, Places, Whole], tuple[Flags, Flags]]  # (object, player, steps left) -> over, won
+    paint: Callable[[Places], Flags]  # object -> its cells, (N, 6, 6)
     random: float  # mean score of random play, of at most 4; from 400,000 episodes, standard error 0.0015 at most
 
 
 def between(low: Whole, high: Whole, draw: Uniform) -> Whole:
-    """Whole numbers from low to high, both included."""
+    """Return integers from low to high, both included."""
     return low + (draw * (high - low + 1)).astype(np.int64)
 
 
 def distance(thing: Places, player: Places) -> Whole:
-    """Steps from the one to the other."""
+    """Return the number of steps between object and player."""
     return np.abs(thing - player).sum(axis=1)
 
 
-# Things that fall from one of the upper rows and are judged in the last one.
+# Objects that fall from row 0 or 1, with rounds that end in the last row.
 
 
 def _fallen(thing: Places, player: Places, left: Whole) -> Places:
@@ -69,7 +68,7 @@ def _fallen(thing: Places, player: Places, left: Whole) -> Places:
 
 
 def _height(draw: Uniform) -> tuple[Whole, Whole]:
-    """Row 0 or 1, and the steps down to the last one."""
+    """Return row 0 or 1, and the number of steps to the last row."""
     row = (draw * 2).astype(np.int64)
     return row, LAST - row
 
@@ -99,9 +98,9 @@ def _clear(thing: Places, player: Places, left: Whole) -> tuple[Flags, Flags]:
     return over, over & (np.abs(thing[:, 1] - player[:, 1]) > HALF)
 
 
-# Things on the board with the player.
+# Objects on the board with the player.
 
-NEAR, REACH_STEPS = 2, 8  # the goal is at most so many rows and columns away
+NEAR, REACH_STEPS = 2, 8  # the goal is at most NEAR rows and columns away
 FLEE_STEPS = 7
 
 
@@ -123,14 +122,14 @@ def _met(thing: Places, player: Places, left: Whole) -> tuple[Flags, Flags]:
 
 
 def _three_away(player: Places, first: Uniform, second: Uniform) -> tuple[Places, Whole]:
-    """Three steps from the player, towards the middle along both axes: 3 and 0, 2 and 1, 1 and 2, or 0 and 3."""
+    """Place the object three steps from the player, towards the middle: 3 and 0, 2 and 1, 1 and 2, or 0 and 3."""
     down = (first * 4).astype(np.int64)
     inwards = np.where(player <= LAST // 2, 1, -1)
     return player + inwards * np.stack([down, 3 - down], axis=1), np.full(len(player), FLEE_STEPS)
 
 
 def _hunting(thing: Places, player: Places, left: Whole) -> Places:
-    """A step towards the player along the longer way, rows first; it rests in every third step."""
+    """Move one step towards the player along the longer axis, rows first; rest in every third step."""
     gap = player - thing
     by_row = np.abs(gap[:, 0]) >= np.abs(gap[:, 1])
     step = np.sign(gap) * np.stack([by_row, ~by_row], axis=1)
@@ -144,7 +143,7 @@ def _escaped(thing: Places, player: Places, left: Whole) -> tuple[Flags, Flags]:
 
 
 def _row(thing: Places) -> tuple[Flags, npt.NDArray[np.int64]]:
-    """The cells in the row of the thing (N, 6, 1), and how far each column is from it (N, 1, 6)."""
+    """Return the mask of the object's row (N, 6, 1), and the distance of each column from it (N, 1, 6)."""
     return thing[:, 0, None, None] == ROWS, np.abs(thing[:, 1, None, None] - COLUMNS)
 
 
@@ -168,58 +167,58 @@ RULES = {
         "stand under the falling block",
         moves=(LEFT, STAY, RIGHT),
         falls=True,
-        placed=_within_reach,
-        moved=_fallen,
-        judged=_aligned,
-        painted=_block,
+        place=_within_reach,
+        move=_fallen,
+        judge=_aligned,
+        paint=_block,
         random=0.689,
     ),
     "reach": Rules(
         "walk to the block",
         moves=(UP, DOWN, LEFT, RIGHT),
         falls=False,
-        placed=_near,
-        moved=_standing,
-        judged=_met,
-        painted=_block,
+        place=_near,
+        move=_standing,
+        judge=_met,
+        paint=_block,
         random=1.169,
     ),
     "dodge": Rules(
         "leave the place under a falling beam",
         moves=(LEFT, RIGHT),
         falls=True,
-        placed=_overhead,
-        moved=_fallen,
-        judged=_clear,
-        painted=_beam,
+        place=_overhead,
+        move=_fallen,
+        judge=_clear,
+        paint=_beam,
         random=0.542,
     ),
     "flee": Rules(
         "run from the block that follows",
         moves=(STAY, UP, DOWN, LEFT, RIGHT),
         falls=False,
-        placed=_three_away,
-        moved=_hunting,
-        judged=_escaped,
-        painted=_block,
+        place=_three_away,
+        move=_hunting,
+        judge=_escaped,
+        paint=_block,
         random=0.880,
     ),
     "gap": Rules(
         "stand under the hole of a falling wall",
         moves=(LEFT, STAY, RIGHT),
         falls=True,
-        placed=_within_reach,
-        moved=_fallen,
-        judged=_aligned,
-        painted=_wall,
+        place=_within_reach,
+        move=_fallen,
+        judge=_aligned,
+        paint=_wall,
         random=0.688,
     ),
 }
 
 ROUNDS = 4
-BEST = float(ROUNDS)  # of every game: no round is lost before it begins
+BEST = float(ROUNDS)  # the best score of every game
 SHAPE = (2, SIDE, SIDE)
-DRAWS = 4  # in a round: two place the thing and, in the first one, two the player
+DRAWS = 4  # per round: two place the object and, in the first round, two the player
 
 STATE = ("keys", "episode", "round", "left", "score", "player", "thing")
 
@@ -251,8 +250,8 @@ class MiniGames:
         rules = self.rules
         self.player = np.clip(self.player + self._moves[actions], 0, LAST)
         self.left = self.left - 1
-        self.thing = rules.moved(self.thing, self.player, self.left)
-        over, won = rules.judged(self.thing, self.player, self.left)
+        self.thing = rules.move(self.thing, self.player, self.left)
+        over, won = rules.judge(self.thing, self.player, self.left)
         self.score = self.score + won
         self.round = self.round + over
         ended = self.round == ROUNDS
@@ -264,18 +263,18 @@ class MiniGames:
         return Moment(self._observed(), won.astype(np.float32), ended, scores)
 
     def _begin(self, over: npt.NDArray[np.bool_], ended: npt.NDArray[np.bool_]) -> None:
-        """A new round where `over`, with the player in a new place where an episode has `ended`."""
+        """Begin a round in copies where one is `over`; where an episode has `ended`, place the player too."""
         first, second, *place = self._draws()
         drawn = (np.stack(place, axis=1) * SIDE).astype(np.int64)
         if self.rules.falls:
             drawn[:, 0] = LAST
         self.player = np.where(ended[:, None], drawn, self.player)
-        thing, left = self.rules.placed(self.player, first, second)
+        thing, left = self.rules.place(self.player, first, second)
         self.thing = np.where(over[:, None], thing, self.thing)
         self.left = np.where(over, left, self.left)
 
     def _draws(self) -> npt.NDArray[np.float64]:
-        """For the round of every copy, (DRAWS, N) in [0, 1): splitmix64, one stream a copy."""
+        """Return uniform numbers for the round of every copy, (DRAWS, N): splitmix64, one stream per copy."""
         count = (self.episode * ROUNDS + self.round).astype(np.uint64) * np.uint64(DRAWS)
         count = count + np.arange(1, DRAWS + 1, dtype=np.uint64)[:, None]
         z = self.keys + count * np.uint64(0x9E3779B97F4A7C15)
@@ -284,22 +283,22 @@ class MiniGames:
         return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
     def _observed(self) -> Pixels:
-        seen = np.zeros((self.count, *SHAPE), dtype=np.uint8)
-        seen[:, 0] = self.rules.painted(self.thing) * np.uint8(255)
-        seen[np.arange(self.count), 1, self.player[:, 0], self.player[:, 1]] = 255
-        return seen
+        pixels = np.zeros((self.count, *SHAPE), dtype=np.uint8)
+        pixels[:, 0] = self.rules.paint(self.thing) * np.uint8(255)
+        pixels[np.arange(self.count), 1, self.player[:, 0], self.player[:, 1]] = 255
+        return pixels
 
     def save(self) -> dict[str, npt.NDArray[np.generic]]:
         return {name: getattr(self, name).copy() for name in STATE}
 
     def load(self, saved: Mapping[str, npt.NDArray[np.generic]]) -> Pixels:
         for name in STATE:
-            there, here = saved.get(name), getattr(self, name)
-            if there is None or there.shape != here.shape:
-                found = "is missing" if there is None else f"has the shape {there.shape}"
+            array, own = saved.get(name), getattr(self, name)
+            if array is None or array.shape != own.shape:
+                problem = "is missing" if array is None else f"has the shape {array.shape}"
                 raise ConfigError(
                     f"These are not the saved positions of {self.count} copies of a game of rl-mini: "
-                    f"'{name}' {found}. Load into as many copies as were saved."
+                    f"'{name}' {problem}. Load into as many copies as were saved."
                 )
         for name in STATE:
             setattr(self, name, np.array(saved[name], dtype=getattr(self, name).dtype))
@@ -310,7 +309,7 @@ class MiniGames:
 
 
 def make(game: str, copies: int, seed: int, training: bool) -> MiniGames:
-    """Training and evaluation play alike: there are no lives and nothing to clip."""
+    """Make copies of a game. Training and evaluation play alike: there are no lives and nothing to clip."""
     SUITE.check([game])
     return MiniGames(game, copies, seed)
 

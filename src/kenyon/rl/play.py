@@ -21,7 +21,7 @@ from kenyon.experiments.weights import read_weights
 from kenyon.models import Net
 from kenyon.rl.config import GamesConfig
 from kenyon.rl.environment import Games, Moment, Pixels, Screen, Suite
-from kenyon.rl.ppo import looked_at
+from kenyon.rl.ppo import network_input
 from kenyon.rl.results import GameResult
 from kenyon.utils.files import as_path
 
@@ -49,7 +49,7 @@ class Policy:
         head = self.games.index(self.game)
         if not len(seen := self._seen(observations)):
             return np.zeros((0, self.net.class_counts[head]), dtype=np.float32)
-        images = looked_at(self.net, torch.from_numpy(np.ascontiguousarray(seen)).to(self.net.device))
+        images = network_input(self.net, torch.from_numpy(np.ascontiguousarray(seen)).to(self.net.device))
         heads = torch.tensor([head], device=self.net.device)
         if self.net.together:
             logits = self.net.forward(self.row.unsqueeze(0), images.unsqueeze(0), heads).logits.squeeze(0)

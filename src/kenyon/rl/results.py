@@ -7,7 +7,7 @@ On disk one small JSON file, `OUT/SUITE/METHOD/scores.json`, beside the weights 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -72,6 +72,13 @@ class GameResult(Kept[GameRun, GameOrigin]):
     def ends(self) -> list[int]:
         """The last evaluation of every game's learning: row ends[t] is what was reached after game t."""
         return [max(row for row, (g, _) in enumerate(self.moments) if g == game) for game in range(len(self.games))]
+
+    def measurements(self) -> Iterator[dict[str, Any]]:
+        for run in self.complete_runs:
+            for after, row in enumerate(run.matrix[self.ends], 1):
+                for game, (name, score) in enumerate(zip(self.games, row.tolist(), strict=True), 1):
+                    if math.isfinite(score):  # it is NaN before the game was played
+                        yield {"seed": run.seed, "after_task": after, "task": game, "task_name": name, "score": score}
 
     def final(self, game: int) -> Summary | None:
         """The score of a game when all were learned."""

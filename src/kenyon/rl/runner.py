@@ -155,7 +155,7 @@ def resume(agents: Agents, state: State, rows: Sequence[int]) -> None:
         agents.position = load_state(state.path, tensors, state.identity, rows)
         agents.restore(tensors)
     except StateError:
-        agents.venue.leave()  # others are made from the state before
+        agents.envs.leave()  # others are made from the state before
         raise
 
 

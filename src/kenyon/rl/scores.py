@@ -1,13 +1,10 @@
-"""The paper's measures of continual reinforcement learning, from raw scores.
+"""The paper's measures of continual reinforcement learning, from raw scores, and Fig. 6 b to e as views.
 
-A matrix of one run has S[e, i], the mean raw score of game i in evaluation e. The evaluations go through the whole
-sequence, equally many while each game is learned, the last of them when it has been learned. A game that was not
-played in an evaluation, because it comes later, is NaN.
+A matrix of one run has S[e, i], the mean raw score of game i in evaluation e. Evaluations cover the whole sequence,
+equally many while each game is learned, the last of them at its end. Games that are learned later are NaN.
 
 R[t, i] is the score of game i after learning game t, and r[i] the best score of game i in any evaluation of
 fine-tuning.
-
-Fig. 6 b to e as views: the course of NAR, and NAR, NP and NS of every method.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ Array = npt.NDArray[np.float64]
 
 
 def after_each(matrix: Array) -> Array:
-    """R (T, T), from all evaluations (T * n, T)."""
+    """Return R (T, T), from all evaluations (T * n, T)."""
     evaluations, games = matrix.shape
     if not evaluations or evaluations % games:
         raise ConfigError(
@@ -38,9 +35,9 @@ def after_each(matrix: Array) -> Array:
 
 
 def reference(finetuned: Sequence[Array], games: Sequence[str] | None = None) -> Array:
-    """r (T,): each run's best score in any of its evaluations, averaged over the runs of fine-tuning.
+    """Return r (T,): each run's best score in any of its evaluations, averaged over the runs of fine-tuning.
 
-    The paper leaves open how its five runs are taken together. Pass a single run to normalise by that run's own best.
+    The paper does not say how its five runs are combined. Pass a single run to normalize by that run's own best.
     """
     if not finetuned:
         raise ConfigError("Scores are normalised by those of fine-tuning, and there is no run of it. Run it first.")
@@ -56,36 +53,36 @@ def reference(finetuned: Sequence[Array], games: Sequence[str] | None = None) ->
 
 
 def accumulated(R: Array, r: Array) -> float:
-    """NAR = sum_i R[T, i] / r[i]: how well all games are played in the end; T if all as well as r."""
+    """Return NAR = sum_i R[T, i] / r[i], the sum over all games at the end; T if all scores equal r."""
     return float(np.sum(R[-1] / r))
 
 
 def plasticity(R: Array, r: Array) -> float:
-    """NP = 1/(T-1) sum_{i>=2} R[i, i] / r[i]: how well each further game is learned."""
+    """Return NP = 1/(T-1) sum_{i>=2} R[i, i] / r[i], the mean score of each game after the first when learned."""
     if len(r) < 2:
         return math.nan
     return float(np.mean(np.diagonal(R)[1:] / r[1:]))
 
 
 def stability(R: Array) -> float:
-    """NS = 1/(T-1) sum_{i<T} R[T, i] / R[i, i]: what is left of each game at the end.
+    """Return NS = 1/(T-1) sum_{i<T} R[T, i] / R[i, i], the fraction of each score that is left at the end.
 
-    The mean is over the games that scored above 0 when they had been learned: of others there is nothing to keep, and
-    a ratio to a score of 0 or below says nothing. NaN if there are none.
+    The mean is over the games that scored above 0 when learned: a ratio to a score of 0 or below has no meaning. NaN
+    if there are none.
     """
     learned, left = np.diagonal(R)[:-1], R[-1, :-1]
-    some = learned > 0
-    return float(np.mean(left[some] / learned[some])) if some.any() else math.nan
+    positive = learned > 0
+    return float(np.mean(left[positive] / learned[positive])) if positive.any() else math.nan
 
 
 def accumulated_curve(matrix: Array, r: Array) -> Array:
-    """NAR in every evaluation, over the games met so far: Fig. 6b. The last one is NAR itself."""
+    """Return NAR in every evaluation, over the games learned so far (Fig. 6b). The last value is NAR itself."""
     return np.nansum(matrix / r, axis=1)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """NAR, NP and NS of a method over runs, and the course of NAR."""
+    """NAR, NP and NS of a method over runs, and NAR in every evaluation."""
 
     nar: Summary | None
     np: Summary | None
@@ -95,7 +92,7 @@ class Measured:
 
 
 def measured(runs: Sequence[Array], r: Array) -> Measured:
-    """Of complete runs, equally long, each normalised by the same r."""
+    """Return the measures of complete runs of equal length, each normalized by the same r."""
     if not runs:
         raise ConfigError("There is no complete run to measure.")
     learned = [after_each(matrix) for matrix in runs]
@@ -119,26 +116,26 @@ MEASURES = (
 
 
 def fig6(methods: Mapping[str, Measured], games: Sequence[str]) -> list[View]:
-    """b, c, d and e, from what `scores.measured` gives for each method by its label."""
+    """Return panels b, c, d and e, from the measures of each method by its label."""
     return [course(methods, games), *(_bars(methods, *measure) for measure in MEASURES)]
 
 
 def course(methods: Mapping[str, Measured], games: Sequence[str]) -> View:
-    """NAR in every evaluation; games that have been learned on the x axis, so that game 1 ends at 1."""
+    """Return NAR in every evaluation, with the number of games learned on the x axis: game 1 ends at 1."""
     series = []
-    for name, found in methods.items():
-        n = len(found.curve)
+    for name, method in methods.items():
+        n = len(method.curve)
         position = np.arange(1, n + 1) * len(games) / n
-        band = None if np.isnan(found.curve_sem).all() else found.curve_sem
-        series.append(Series(name, position, found.curve, error=band))
-    runs = max((len(found.nar.runs) for found in methods.values() if found.nar), default=0)
+        band = None if np.isnan(method.curve_sem).all() else method.curve_sem
+        series.append(Series(name, position, method.curve, error=band))
+    runs = max((len(method.nar.runs) for method in methods.values() if method.nar), default=0)
     note = f"{' - '.join(games)}. Score of the games met so far, each by the best of fine-tuning, added up."
     return lines("NAR in continual learning", "games learned", "NAR", series, f"{note}{_over(runs)}")
 
 
 def _bars(methods: Mapping[str, Measured], field: str, title: str, axis: str, meaning: str) -> View:
-    shown: dict[str, Summary] = {n: value for n, found in methods.items() if (value := getattr(found, field))}
-    made = [
+    shown: dict[str, Summary] = {n: value for n, method in methods.items() if (value := getattr(method, field))}
+    each = [
         Bar(
             name,
             value.mean,
@@ -148,7 +145,7 @@ def _bars(methods: Mapping[str, Measured], field: str, title: str, axis: str, me
         for name, value in shown.items()
     ]
     runs = max((len(value.runs) for value in shown.values()), default=0)
-    return bars(title, axis, made, f"{meaning[0].upper()}{meaning[1:]}.{_over(runs)}")
+    return bars(title, axis, each, f"{meaning[0].upper()}{meaning[1:]}.{_over(runs)}")
 
 
 def _over(runs: int) -> str:

@@ -17,8 +17,8 @@ from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
+from kenyon.methods.base import LEARN, Replay, Stage
 from kenyon.methods.importance import GradientImportance
-from kenyon.methods.registry import LEARN, Replay, Stage
 from kenyon.models import Net, Outputs
 from kenyon.models.nodes import Nodes
 from kenyon.random import Noise, Purpose, shuffled
@@ -277,7 +277,7 @@ class Engine:
         def keep(run: int, out: Outputs) -> None:
             if out.statistics is not None:
                 present = loader.present()[run]
-                self.net.statistics.keep(self.net.layout, theta[run], heads, out.statistics, present)
+                self.net.statistics.update(self.net.layout, theta[run], heads, out.statistics, present)
 
         self.gradient = data_gradients(
             self.net,

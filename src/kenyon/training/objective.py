@@ -42,7 +42,7 @@ class Penalties:
     @property
     def needs_own(self) -> bool:
         """True if a penalty needs each learner's own prediction."""
-        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+        return "learner_outputs" in self.method.needs
 
     @property
     def validated(self) -> PredictionLoss | None:
@@ -117,7 +117,7 @@ def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
     found = f"a list with {strange[0]} in it" if whole is forces else f"no list but {type(forces).__name__}"
     raise ConfigError(
         f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
-        "kenyon.methods.penalties), empty where nothing does: return [Pull(...)]."
+        "kenyon.methods.penalties), empty where nothing does: return [QuadraticPull(...)]."
     )
 
 

@@ -302,7 +302,7 @@ class Trainer:
         self.schedule.finish(self.theta)
         if self.stage + 1 < len(self.method.stages):
             return
-        self.net.statistics.hand_on(self.net.layout, self.theta, self.net.head_of(self.phases[at.phase][-1]))
+        self.net.statistics.carry_over(self.net.layout, self.theta, self.net.head_of(self.phases[at.phase][-1]))
         if self.discrete is not None:
             self.discrete.finish(self.theta, self.tasks_before)
         for mechanism in self.mechanisms:

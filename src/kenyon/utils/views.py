@@ -1,4 +1,4 @@
-"""The form of a view: one chart or table as plain JSON, for whatever draws it (`report.plots`, `report.page`).
+"""Views: charts and tables as plain JSON, drawn by `report.plots` and `report.page`.
 
 A view is an object with
 
@@ -9,22 +9,23 @@ A view is an object with
     origin  optional object of text, numbers and lists of them: how the numbers were made
     digits  optional, 0 to 6: decimals that are shown (2)
 
-Numbers are finite, below 1e300, or null (not measured). Text is shown as it is; nothing in it is markup. Series whose
-name is the label of a result have its colour. Other keys are ignored. By kind:
+Numbers are finite, below 1e300, or null (not measured). Text is shown literally; nothing in it is markup. Series
+whose name is the label of a result have its color. Other keys are ignored. By kind:
 
     lines    x, y: names of the axes. data: [{"name", "x": [n], "y": [n], "error": [n]?, "dashed": true?, "thin":
              true?}] All lists of a series are equally long, x without null; error is half the height of a band; thin
-             lines stand behind the others and need no name of their own.
+             lines are drawn behind the others and have no entry in the legend.
     scatter  x, y: names of the axes. data: [{"name", "x": [n], "y": [n], "x_error": [n]?, "y_error": [n]?,
              "labels": [text]?}]
     heatmap  x, y: names of the axes; rows, columns: names (text or numbers) along y and x.
-             data: [[n]] with one list a row, or frames to choose from: [{"name", "data": [[n]], "columns"?: [text]}].
+             data: [[n]] with one list per row, or frames to choose from: [{"name", "data": [[n]],
+             "columns"?: [text]}].
              scale: "sequential" or "diverging" (about 0)?; range: [low, high]?
     bars     x: name of the value axis. data: [{"name", "value", "error"?, "points": [n]?, "reference"?, "label"?}]
-             label: the result whose colour it has, where that is not its name. reference_name: what a reference is?;
+             label: the result whose color the bar has, if it is not its name. reference_name: text in the legend?;
              style: "bars" (from 0) or "dots"?
     images   data: [{"src": "data:image/png;base64,...", "alt": text, "caption": text?}], PNG, JPEG, GIF or WebP.
-             across: how many stand side by side?
+             across: number of images in a row?
     table    columns: [text]. data: rows of text, numbers and null, as long as columns; the first cell names the row
 
 An example, complete:
@@ -37,177 +38,196 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from kenyon.errors import KenyonError
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from kenyon.errors import KenyonError, shown
 
 View = dict[str, Any]
+
+Number = Annotated[float, Meta(gt=-1e300, lt=1e300)]
+Measured = Number | None
 IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+Plain = str | float | bool | None | list[str | float | bool]
 
 
 class ViewError(KenyonError):
-    """What is wrong with a view, and where in it."""
+    """A view that breaks the rules above: the place in it, and what was expected."""
+
+
+class _View(Struct):
+    """The keys that all kinds have."""
+
+    title: str
+    note: str | UnsetType = UNSET
+    origin: dict[str, Plain] = {}
+    digits: Annotated[int, Meta(ge=0, le=6)] = 2
+
+    def __post_init__(self) -> None:
+        if not self.title.strip():
+            raise ValueError("title must be text that is not empty")
+
+
+class _Line(Struct):
+    name: str
+    x: list[Number]
+    y: list[Measured]
+    error: list[Measured] | UnsetType = UNSET
+    dashed: bool = False
+    thin: bool = False
+
+    def __post_init__(self) -> None:
+        _equally_long(len(self.x), y=self.y, error=self.error)
+
+
+class _Lines(_View, tag_field="kind", tag="lines", kw_only=True):
+    x: str
+    y: str
+    data: list[_Line]
+
+
+class _Points(Struct):
+    name: str
+    x: list[Measured]
+    y: list[Measured]
+    x_error: list[Measured] | UnsetType = UNSET
+    y_error: list[Measured] | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        _equally_long(len(self.x), y=self.y, x_error=self.x_error, y_error=self.y_error, labels=self.labels)
+
+
+class _Scatter(_View, tag_field="kind", tag="scatter", kw_only=True):
+    x: str
+    y: str
+    data: list[_Points]
+
+
+class _Frame(Struct):
+    name: str
+    data: list[list[Measured]]
+    columns: list[str | Number] | UnsetType = UNSET
+
+
+class _Heatmap(_View, tag_field="kind", tag="heatmap", kw_only=True):
+    x: str
+    y: str
+    rows: list[str | Number]
+    columns: list[str | Number]
+    data: Annotated[list[_Frame | list[Measured]], Meta(min_length=1)]
+    scale: Literal["sequential", "diverging"] = "sequential"
+    range: tuple[Number, Number] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        frames = [one for one in self.data if isinstance(one, _Frame)]
+        if frames and len(frames) < len(self.data):
+            raise ValueError("data must be rows of numbers or frames, not both")
+        grids: list[Any] = [frame.data for frame in frames] or [self.data]
+        for number, grid in enumerate(grids):
+            if [len(row) for row in grid] != [len(self.columns)] * len(self.rows):
+                where = f"data[{number}].data" if frames else "data"
+                raise ValueError(f"{where} must be {len(self.rows)} rows x {len(self.columns)} columns")
+        for number, frame in enumerate(frames):
+            _equally_long(len(self.columns), **{f"data[{number}].columns": frame.columns})
+        if not self.range[0] < self.range[1]:
+            raise ValueError("range must be [low, high] with low below high")
+
+
+class _Bar(Struct):
+    name: str
+    value: Measured
+    error: Measured = None
+    reference: Measured = None
+    label: str = ""
+    points: list[Measured] = []
+
+
+class _Bars(_View, tag_field="kind", tag="bars", kw_only=True):
+    x: str
+    data: list[_Bar]
+    reference_name: str = ""
+    style: Literal["bars", "dots"] = "bars"
+
+
+class _Picture(Struct):
+    src: str
+    alt: str
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        if IMAGE.fullmatch(self.src) is None:
+            raise ValueError("src must be a data URI of a PNG, JPEG, GIF or WebP in base64")
+
+
+class _Images(_View, tag_field="kind", tag="images", kw_only=True):
+    data: list[_Picture]
+    across: Annotated[int, Meta(ge=1)] = 1
+
+
+class _Table(_View, tag_field="kind", tag="table", kw_only=True):
+    columns: Annotated[list[str], Meta(min_length=1)]
+    data: list[list[str | Number | None]]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _equally_long(len(self.columns), **{f"data[{i}]": row for i, row in enumerate(self.data)})
+
+
+KINDS: dict[str, type[_View]] = {
+    "lines": _Lines,
+    "scatter": _Scatter,
+    "heatmap": _Heatmap,
+    "bars": _Bars,
+    "images": _Images,
+    "table": _Table,
+}
 
 
 def checked(view: Any) -> View:
-    """The view, reduced to the keys above; raises ViewError otherwise."""
-    _need(isinstance(view, dict), "a view is an object")
-    kind = view.get("kind")
-    _need(isinstance(kind, str) and kind in KINDS, f"kind is one of {', '.join(KINDS)}, not {_short(kind)}")
-    _need(_text(view.get("title")) and bool(view["title"].strip()), "title is a text that is not empty")
-    _need("note" not in view or _text(view["note"]), "note is a text")
-    digits = view.get("digits", 2)
-    _need(isinstance(digits, int) and not isinstance(digits, bool) and 0 <= digits <= 6, "digits is 0 to 6")
-    _need("data" in view, "there is no data")
-    origin = view.get("origin", {})
-    _need(isinstance(origin, dict) and all(map(_plain, origin.values())), "origin is an object of plain values")
-    check, keys = KINDS[kind]
-    check(view)
-    common = ("kind", "title", "note", "origin", "digits", "data")
-    return {key: view[key] for key in (*common, *keys) if key in view} | {"digits": digits}
+    """Return the view reduced to the keys above, NumPy values as Python's; raise ViewError if it breaks a rule."""
+    try:
+        plain: View = msgspec.to_builtins(view, enc_hook=_builtin)
+        fields = KINDS[plain["kind"]]
+        msgspec.convert(plain, fields)
+    except (KeyError, TypeError):
+        raise ViewError(f"a view must be an object whose kind is one of {', '.join(KINDS)}") from None
+    except (msgspec.ValidationError, OverflowError, RecursionError) as error:
+        found = re.fullmatch(r"(.*) - at `\$\.?(.+)`", str(error), re.DOTALL)
+        raise ViewError(f"{found[2]}: {found[1]}" if found else str(error)) from None
+    names = ("kind", "title", "note", "origin", "digits", "data", *fields.__struct_fields__)
+    return {name: plain[name] for name in dict.fromkeys(names) if name in plain} | {"digits": plain.get("digits", 2)}
 
 
-def _need(fits: bool, what: str) -> None:
-    if not fits:
-        raise ViewError(what)
+def frames(view: View) -> list[dict[str, Any]]:
+    """Return the frames of a heat map; empty if it has one grid without a name."""
+    return [one for one in view["data"] if isinstance(one, dict)]
 
 
-def _short(value: Any) -> str:
-    return f"{value!r:.40}"
+def _builtin(value: Any) -> Any:
+    """Convert NumPy's arrays and numbers."""
+    if not hasattr(value, "tolist"):
+        raise ViewError(f"a view must hold text, numbers, lists and objects, not {shown(value)}")
+    return value.tolist()
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
+def _equally_long(length: int, **lists: Sequence[Any] | UnsetType) -> None:
+    for name, values in lists.items():
+        if values is not UNSET and len(values) != length:
+            raise ValueError(f"{name} must have {length} entries, not {len(values)}")
 
-
-def _number(value: Any, *, missing: bool = True) -> bool:
-    if value is None:
-        return missing
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def _numbers(value: Any, length: int | None = None, *, missing: bool = True) -> bool:
-    fits = isinstance(value, list) and all(_number(v, missing=missing) for v in value)
-    return fits and length in (None, len(value))
-
-
-def _plain(value: Any) -> bool:
-    return isinstance(value, (str, int, float, bool, type(None))) or (
-        isinstance(value, list) and all(isinstance(v, (str, int, float)) for v in value)
-    )
-
-
-def _names(value: Any) -> bool:
-    return isinstance(value, list) and all(_text(v) or _number(v, missing=False) for v in value)
-
-
-def _axes(view: View, *names: str) -> None:
-    for name in names:
-        _need(_text(view.get(name)), f"{name} is a text: the name of that axis")
-
-
-def _series(view: View) -> list[tuple[str, Any]]:
-    _need(isinstance(view["data"], list), "data is a list")
-    found = [(f"data[{i}]", one) for i, one in enumerate(view["data"])]
-    for where, one in found:
-        _need(isinstance(one, dict) and _text(one.get("name")), f"{where} is an object with a name")
-    return found
-
-
-def _lines(view: View) -> None:
-    _axes(view, "x", "y")
-    for where, one in _series(view):
-        _need(_numbers(one.get("x"), missing=False), f"{where}.x is a list of numbers")
-        _need(_numbers(one.get("y"), len(one["x"])), f"{where}.y is as many numbers or null as x")
-        _need("error" not in one or _numbers(one["error"], len(one["x"])), f"{where}.error is as many numbers as x")
-        for name in ("dashed", "thin"):
-            _need(isinstance(one.get(name, False), bool), f"{where}.{name} is true or false")
-
-
-def _scatter(view: View) -> None:
-    _axes(view, "x", "y")
-    for where, one in _series(view):
-        _need(_numbers(one.get("x")), f"{where}.x is a list of numbers or null")
-        n = len(one["x"])
-        for name in ("y", "x_error", "y_error"):
-            _need((name != "y" and name not in one) or _numbers(one.get(name), n), f"{where}.{name} is {n} numbers")
-        labels = one.get("labels", [""] * n)
-        fits = isinstance(labels, list) and len(labels) == n and all(map(_text, labels))
-        _need(fits, f"{where}.labels is {n} texts")
-
-
-def _heatmap(view: View) -> None:
-    _axes(view, "x", "y")
-    _need(_names(view.get("rows")) and _names(view.get("columns")), "rows and columns are lists of names")
-    data = view["data"]
-    _need(isinstance(data, list) and bool(data), "data is rows of numbers, or frames")
-    if isinstance(data[0], dict):
-        for where, frame in _series(view):
-            _need(_grid(frame.get("data"), view), f"{where}.data is rows x columns numbers or null")
-            names = frame.get("columns", view["columns"])
-            _need(_names(names) and len(names) == len(view["columns"]), f"{where}.columns is a name a column")
-    else:
-        _need(_grid(data, view), "data is rows x columns numbers or null")
-    _need(view.get("scale", "sequential") in ("sequential", "diverging"), "scale is sequential or diverging")
-    limits = view.get("range", [0, 1])
-    _need(_numbers(limits, 2, missing=False) and limits[0] < limits[1], "range is [low, high]")
-
-
-def _grid(rows: Any, view: View) -> bool:
-    width = len(view["columns"])
-    return isinstance(rows, list) and len(rows) == len(view["rows"]) and all(_numbers(r, width) for r in rows)
-
-
-def _bars(view: View) -> None:
-    _axes(view, "x")
-    for where, one in _series(view):
-        for name in ("value", "error", "reference"):
-            _need(_number(one.get(name)), f"{where}.{name} is a number or null")
-        _need("value" in one, f"{where} has no value")
-        _need(_text(one.get("label", "")), f"{where}.label is a text")
-        _need(_numbers(one.get("points", [])), f"{where}.points is a list of numbers")
-    _need(_text(view.get("reference_name", "")), "reference_name is a text")
-    _need(view.get("style", "bars") in ("bars", "dots"), "style is bars or dots")
-
-
-def _images(view: View) -> None:
-    _need(isinstance(view["data"], list), "data is a list")
-    for i, one in enumerate(view["data"]):
-        where = f"data[{i}]"
-        _need(isinstance(one, dict) and _text(one.get("alt")), f"{where} is an object with alt, a text")
-        fits = _text(one.get("src")) and IMAGE.fullmatch(one["src"]) is not None
-        _need(fits, f"{where}.src is a data URI of a PNG, JPEG, GIF or WebP in base64")
-        _need(_text(one.get("caption", "")), f"{where}.caption is a text")
-    across = view.get("across", 1)
-    _need(isinstance(across, int) and not isinstance(across, bool) and across >= 1, "across is 1 or larger")
-
-
-def _table(view: View) -> None:
-    columns: Any = view.get("columns")
-    _need(isinstance(columns, list) and all(map(_text, columns)) and bool(columns), "columns is a list of texts")
-    _need(isinstance(view["data"], list), "data is a list of rows")
-    for i, row in enumerate(view["data"]):
-        fits = isinstance(row, list) and len(row) == len(columns) and all(_text(v) or _number(v) for v in row)
-        _need(fits, f"data[{i}] is {len(columns)} texts, numbers or null")
-
-
-KINDS: dict[str, tuple[Callable[[View], None], tuple[str, ...]]] = {
-    "lines": (_lines, ("x", "y")),
-    "scatter": (_scatter, ("x", "y")),
-    "heatmap": (_heatmap, ("x", "y", "rows", "columns", "scale", "range")),
-    "bars": (_bars, ("x", "reference_name", "style")),
-    "images": (_images, ("across",)),
-    "table": (_table, ("columns",)),
-}
 
 Numbers = Iterable[float | int | None]
 
 
 @dataclass(frozen=True)
 class Series:
-    """Numbers of one name; errors are half the height of a band or bar."""
+    """A named series of points; errors are half the height of a band or bar."""
 
     name: str
     x: Numbers
@@ -229,7 +249,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Bar:
-    """A named value with its error, the points behind it and a reference beside it."""
+    """A named value with its error, single points and a reference."""
 
     name: str
     value: float
@@ -244,32 +264,32 @@ class Bar:
 
 
 def numbers(values: Any, digits: int = 6) -> Any:
-    """Arrays and numbers as Python's, with so many significant digits; what is not finite as None."""
-    if hasattr(values, "tolist"):
-        values = values.tolist()
-    if isinstance(values, (list, tuple)):
-        return [numbers(v, digits) for v in values]
-    if isinstance(values, dict):
-        return {name: numbers(v, digits) for name, v in values.items()}
-    if isinstance(values, float):
-        return float(f"{values:.{digits}g}") if math.isfinite(values) else None
-    return values
+    """Convert arrays and numbers to Python's with `digits` significant digits; NaN and infinity become None."""
+    match values.tolist() if hasattr(values, "tolist") else values:
+        case list() | tuple() as several:
+            return [numbers(v, digits) for v in several]
+        case dict() as named:
+            return {name: numbers(v, digits) for name, v in named.items()}
+        case float() as number:
+            return float(f"{number:.{digits}g}") if math.isfinite(number) else None
+        case other:
+            return other
 
 
 def lines(title: str, x: str, y: str, series: Iterable[Series], note: str = "", *, digits: int = 2) -> View:
-    """Lines through the points of series."""
-    return _made("lines", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
+    """Make a view of lines through the points of series."""
+    return _view("lines", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
 
 
 def scatter(title: str, x: str, y: str, series: Iterable[Series], note: str = "", *, digits: int = 2) -> View:
-    """The points of series."""
-    return _made("scatter", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
+    """Make a view of the points of series."""
+    return _view("scatter", title, note, digits, x=x, y=y, data=[one.as_dict() for one in series])
 
 
 def bars(title: str, axis: str, data: Iterable[Bar], note: str = "", *, reference: str = "", digits: int = 2) -> View:
-    """Named values side by side."""
+    """Make a view of named values side by side."""
     named = {"reference_name": reference} if reference else {}
-    return _made("bars", title, note, digits, x=axis, data=[bar.as_dict() for bar in data], **named)
+    return _view("bars", title, note, digits, x=axis, data=[bar.as_dict() for bar in data], **named)
 
 
 def heatmap(
@@ -284,22 +304,22 @@ def heatmap(
     scale: str = "sequential",
     digits: int = 2,
 ) -> View:
-    """A matrix of numbers as colours."""
+    """Make a view of a matrix of numbers as colors."""
     names = {"columns": list(columns), "rows": list(rows)}
-    return _made("heatmap", title, note, digits, x=x, y=y, **names, data=numbers(values), scale=scale)
+    return _view("heatmap", title, note, digits, x=x, y=y, **names, data=numbers(values), scale=scale)
 
 
 def images(title: str, pictures: Iterable[dict[str, str]], across: int, note: str = "") -> View:
-    """Pictures, so many in a row."""
-    return _made("images", title, note, 2, data=list(pictures), across=across)
+    """Make a view of pictures, `across` in a row."""
+    return _view("images", title, note, 2, data=list(pictures), across=across)
 
 
 def table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], note: str = "", *, digits: int = 2
 ) -> View:
-    """Rows of words and numbers."""
-    return _made("table", title, note, digits, columns=list(columns), data=numbers([list(row) for row in rows]))
+    """Make a view of rows of text and numbers."""
+    return _view("table", title, note, digits, columns=list(columns), data=numbers([list(row) for row in rows]))
 
 
-def _made(kind: str, title: str, note: str, digits: int, **body: Any) -> View:
+def _view(kind: str, title: str, note: str, digits: int, **body: Any) -> View:
     return checked({"kind": kind, "title": title, **({"note": note} if note else {}), "digits": digits, **body})

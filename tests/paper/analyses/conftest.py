@@ -12,7 +12,7 @@ SETTINGS = {"epochs": 2, "lambda_sp": 10.0, "lambda_af": 1e-4, "gamma": 0.02, "l
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Digits, 3 tasks, 2 seeds: one network, learners that share heads, that are apart, and one a task; a grid."""
+    """Digits, 3 tasks, 2 seeds: one network, learners with shared heads, independent ones, one per task; a grid."""
     torch.set_num_threads(1)
     out = tmp_path_factory.mktemp("results")
     several = ["ewc", "caf-ewc", "icl-ewc", "discrete", "joint"]

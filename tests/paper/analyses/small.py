@@ -1,4 +1,4 @@
-"""Small models to analyse: an untrained convolutional network on made-up images, and copies in plain PyTorch."""
+"""Small models to analyse: an untrained convolutional network on random images, and copies in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def per_task_model() -> Model:
 
 
 def images_of(model: Model, part: str, task: int) -> tuple[Tensor, Tensor]:
-    """Normalised images (N, C, H, W) and labels, straight from the definition."""
+    """Return normalized images (N, C, H, W) and labels, by definition."""
     split = getattr(model.stream.tasks[task], part)
     mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (model.stream.mean, model.stream.std))
     return (split.images.float() / 255 - mean) / std, split.labels
 
 
 def plain_vector(model: Model, row: Tensor, k: int, x: Tensor) -> Tensor:
-    """The vector of one learner by the backbone as PyTorch runs it."""
+    """Return the vector of one learner by the PyTorch module."""
     views = model.net.layout.views(row)
     params = {name: views[name][k] for name in model.net.backbone_names}
     return functional_call(model.net.backbone.eval(), params, (x,))
@@ -94,7 +94,7 @@ def plain_logits(model: Model, row: Tensor, x: Tensor, task: int) -> Tensor:
 
 
 def permuted(model: Model, order: list[int]) -> Model:
-    """The same with its learners in another order."""
+    """Return the model with its learners in another order."""
     rows = model.rows.clone()
     for name in (*model.net.backbone_names, *(["gate"] if model.net.gate else [])):
         view = model.net.layout.view(rows, name)

@@ -1,4 +1,4 @@
-"""How far weights went: by hand, and from files after every task."""
+"""Distances of weights: by hand, and from files after every task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.paper.analyses.small import conv_model
 
 
 def test_by_hand() -> None:
-    """From 0, 3 along one weight, then 4 along another: 3 + 4 = 7 gone, 5 away. A head that moves does not count."""
+    """From 0, 3 along one weight, then 4 along another: total 3 + 4 = 7, displacement 5. Heads do not count."""
     model = conv_model()
     first = model.initial()
     one = first.clone()

@@ -1,4 +1,4 @@
-"""Discriminators against one that is trained alone, and on clouds whose overlap is known."""
+"""Discriminators against one trained alone, and on clouds of known overlap."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.paper.analyses import DiscrepancySettings, discrepancy
-from kenyon.paper.analyses.discrepancy import contests, discriminate, seen_by_heads, task_vectors
+from kenyon.paper.analyses.discrepancy import contests, discriminate, head_inputs, task_vectors
 from tests.paper.analyses.small import apart_model, conv_model, images_of, per_task_model, permuted, plain_vector
 
 STEPS = {"steps": 40, "rate": 0.05}
 
 
 def clouds(middles: list[list[float]], each: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Normal clouds around points, one a task."""
+    """Draw normal clouds around points, one per task."""
     g = torch.Generator().manual_seed(seed)
     x = torch.cat([torch.randn(each, len(m), generator=g) + torch.tensor(m) for m in middles])
     return x.double(), torch.arange(len(middles)).repeat_interleave(each)
 
 
 def one_alone(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], side: Tensor) -> tuple[float, float]:
-    """One discriminator by PyTorch's own layer, loss and optimiser, each side the mean of its samples."""
+    """Train one discriminator by PyTorch's layer, loss and optimizer, with the mean loss of each side."""
     middle, spread = train[0].mean(0), train[0].std(0)
     layer = nn.Linear(train[0].shape[1], 1).double()
     nn.init.zeros_(layer.weight)
@@ -102,7 +102,7 @@ def test_units_and_the_order_of_sides_mean_nothing() -> None:
 def test_features_are_the_sum_of_the_learners() -> None:
     model = conv_model(learners=3, gate=True)
     vectors, task = task_vectors(model, "train", 0)
-    features = seen_by_heads(vectors)
+    features = head_inputs(vectors)
     for t in model.tasks:
         x, _ = images_of(model, "train", t)
         each = torch.stack([plain_vector(model, model.rows[0], k, x) for k in range(3)])
@@ -110,7 +110,7 @@ def test_features_are_the_sum_of_the_learners() -> None:
         torch.testing.assert_close(features[task == t], each.sum(0), rtol=1e-4, atol=1e-5)
     few_vectors, few_tasks = task_vectors(model, "train", 4)
     assert few_tasks.tolist() == [0] * 4 + [1] * 4
-    few, second = seen_by_heads(few_vectors), features[task == 1]
+    few, second = head_inputs(few_vectors), features[task == 1]
     torch.testing.assert_close(few[4:], second[torch.arange(4) * len(second) // 4], rtol=1e-4, atol=1e-5)
 
 
@@ -128,12 +128,12 @@ def test_of_models() -> None:
     single = discrepancy(conv_model(learners=1), DiscrepancySettings(steps=20))
     assert single.own_error == pytest.approx(single.mean_error)
     apart = apart_model()
-    assert seen_by_heads(task_vectors(apart, "test", 0)[0]).shape[1] == 3 * apart.net.features  # side by side
+    assert head_inputs(task_vectors(apart, "test", 0)[0]).shape[1] == 3 * apart.net.features  # side by side
     assert len(list(combinations(range(2), 2))) == len(discrepancy(apart).sides)
 
 
 def test_what_cannot_be() -> None:
-    with pytest.raises(ConfigError, match="common feature space"):
+    with pytest.raises(ConfigError, match="features that tasks share"):
         discrepancy(per_task_model())
     with pytest.raises(ConfigError, match="pairs or rest"):
         DiscrepancySettings(against="all")  # type: ignore[arg-type]

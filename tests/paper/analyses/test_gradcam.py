@@ -153,7 +153,7 @@ def test_layers() -> None:
 
 
 def test_dense_networks_have_no_maps(results: Path) -> None:
-    with pytest.raises(ConfigError, match="no convolution"):
+    with pytest.raises(ConfigError, match="needs a convolution"):
         grad_cam(Model.load(results, "digits", "ewc", device="cpu"))
 
 

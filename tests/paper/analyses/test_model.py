@@ -1,4 +1,4 @@
-"""A model is the network that its result was measured with, wherever it comes from."""
+"""A model is the network that its result was measured with, whatever its source."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def copied(results: Path, tmp_path: Path, method: str = "ewc") -> Path:
 
 
 def without_origin(path: Path) -> None:
-    """As earlier versions wrote weights, which their results did not name."""
+    """Rewrite weights as earlier versions did, whose results do not name them."""
     write_unsealed(path.with_name("result.json"))
     tensors = load_file(path)
     save_file(tensors, path)
@@ -114,7 +114,7 @@ def test_weights_without_origin_are_known_by_their_accuracies(results: Path, tmp
         without_origin(folder / f"weights-{seed}.safetensors")
     Model.load(tmp_path, "digits", "ewc", 0, device="cpu")
     shutil.copy(folder / "weights-1.safetensors", folder / "weights-0.safetensors")
-    with pytest.raises(ResultsError, match="does not belong to the result"):
+    with pytest.raises(ResultsError, match="does not belong to its result"):
         Model.load(tmp_path, "digits", "ewc", 0, device="cpu")
 
 

@@ -1,4 +1,4 @@
-"""Analyses on disk: with their origin, measured once, and drawn."""
+"""Saved analyses: their origin, one measurement per run, and charts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kenyon.experiments.results import Result
 from kenyon.experiments.spec import configure
 from kenyon.experiments.store import config_digest
 from kenyon.paper.analyses import ANALYSES, FlatnessSettings, analyse, compare
-from kenyon.paper.analyses.store import Entry
+from kenyon.paper.analyses.analysis import Entry
 from tests.paper.analyses.test_model import without_origin
 from tests.unsealed import unsealed
 
@@ -57,7 +57,7 @@ def test_numbers_are_written_with_their_origin(name: str, out: Path) -> None:
 
 
 def test_runs_of_several_fleets_keep_the_origin_of_each(out: Path) -> None:
-    """An analysis of numbers alone, without weights, is as old as they are, and of the machine they are of."""
+    """An analysis of saved numbers, without weights, has the time and the device of these numbers."""
     folder, analysis = out / "ewc", ANALYSES["pertask"]
     result = Result.load(folder / "result.json").restricted((0, 1))
     here = result.fleets[0]
@@ -150,5 +150,5 @@ def test_digests_know_values_not_how_they_are_written() -> None:
 
 
 def test_a_result_without_finished_runs(out: Path) -> None:
-    with pytest.raises(ResultsError, match="nothing to analyse"):
+    with pytest.raises(ResultsError, match="no complete run to analyse"):
         measured("flatness", out / "ewc", seeds=())

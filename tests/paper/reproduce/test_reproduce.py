@@ -1,4 +1,4 @@
-"""Every figure at smoke scale; what is there is used, what is missing is told."""
+"""Every figure at smoke scale; existing runs are used, missing ones named."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from kenyon.errors import ConfigError, ResultsError
 from kenyon.experiments.compare import ASIDE, reported
 from kenyon.experiments.results import Result
 from kenyon.paper.reproduce import REPRODUCTIONS, SCALES, reproduce
+from kenyon.paper.reproduce.figure import Place, Variant, find_scale
 from kenyon.paper.reproduce.page import claims_page
-from kenyon.paper.reproduce.runs import Place, Variant, find_scale, point_of
+from kenyon.paper.reproduce.runs import point_of
 from kenyon.training import choose_device
 from kenyon.utils.views import checked
 
@@ -51,7 +52,7 @@ def test_every_figure_at_smoke_scale(tmp_path: Path) -> None:
 
 
 def test_runs_of_other_commands_are_used(tmp_path: Path) -> None:
-    """A variant that changes nothing is the method itself, in the folder that `kenyon run` gives it."""
+    """A variant that changes nothing is the method itself, in the folder of `kenyon run`."""
     smoke = find_scale("smoke")
     place = Place(tmp_path, smoke, CPU)
     usual = dict(smoke.settings)
@@ -129,7 +130,7 @@ def test_claims_are_a_table_with_a_column_a_benchmark(tmp_path: Path) -> None:
 
 
 def test_runs_of_smaller_scales_are_no_results_of_a_benchmark(tmp_path: Path) -> None:
-    """They lie below the folder that a report is made of, and are shown where they are asked for."""
+    """Such runs are below the folder of a report, and are shown only if named."""
     assert set(ASIDE) == {scale.folder for scale in SCALES.values()} - {""}
     for folder, epochs in (("digits", 2), ("smoke/digits", 1)):
         out = (tmp_path / folder).parent

@@ -1,4 +1,4 @@
-"""Random beliefs and tasks, and integrals done the slow way."""
+"""Random beliefs and tasks, and numerical integrals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ fishers = st.one_of(st.just(0.0), variances)
 
 @st.composite
 def problems(draw: st.DrawFn, least: int = 1, most: int = 4) -> tuple[Gaussian, Gaussian, Evidence]:
-    """What task A left, the prior, and task B, over the same parameters."""
+    """Draw the belief after task A, the prior, and task B, over the same parameters."""
     n = draw(st.integers(least, most))
 
     def vector(elements: st.SearchStrategy[float]) -> list[float]:

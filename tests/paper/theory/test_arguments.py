@@ -1,4 +1,4 @@
-"""What cannot be: an error that names it."""
+"""Invalid arguments are refused by name."""
 
 from __future__ import annotations
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
-from kenyon.paper.theory import Evidence, Gaussian, best_rate, forget, log_predictive, log_predictive_slope
+from kenyon.paper.theory import Evidence, Gaussian, beliefs, best_rate, forget, log_predictive, log_predictive_slope
 from tests.paper.theory.beliefs import log_density, log_integral, problems, rates, whole
 
 GRID = np.linspace(0, 1, 2001)
@@ -164,11 +162,11 @@ def test_far_apart_variances() -> None:
 
 
 @pytest.mark.parametrize("numbers", [1, 100])
-def test_how_many_rates_are_looked_at_together_changes_nothing(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many parameters it is one rate at a time."""
+def test_batches_of_rates_change_nothing(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With very many parameters a batch is one rate."""
     problem = Gaussian([0, 0, 1], [1, 2, 1]), Gaussian([1, 0, 2], [9, 2, 3]), Evidence([3, 0, 1], [1, 0.5, 2])
     together = best_rate(*problem)
-    monkeypatch.setattr(sys.modules["kenyon.paper.theory.best_rate"], "AT_ONCE", numbers)
+    monkeypatch.setattr(beliefs, "AT_ONCE", numbers)
     assert best_rate(*problem) == together and together.how == "search"
 
 

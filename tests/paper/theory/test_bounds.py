@@ -1,4 +1,4 @@
-"""Propositions 1 and 2: numbers worked by hand, what the text claims of them, and where it holds."""
+"""Propositions 1 and 2: numbers worked by hand, the text's claims, and where they hold."""
 
 from __future__ import annotations
 

@@ -27,14 +27,20 @@ def list_(
 def show(
     path: Results = Path("results"),
     json: Json = False,
-    markdown: Annotated[
-        bool, typer.Option("--markdown", help="As Markdown tables, beside published values.")
-    ] = False,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, markdown, latex, csv (all accuracies or scores, one in a row) or json.",
+        ),
+    ] = "table",
+    best: Annotated[bool, typer.Option("--best", help="Print the best of a LaTeX table in bold.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The same as --format markdown.")] = False,
 ) -> None:
     """Show saved results: the table, and for a single method its runs and settings."""
     from kenyon.cli.show import show_command
 
-    show_command(path, as_json=json, as_markdown=markdown)
+    show_command(path, form=format_, as_json=json, as_markdown=markdown, best=best)
 
 
 def analyse(

@@ -1,13 +1,11 @@
-"""Rows of weights on a model's stream: each row is a run of a fleet, so that all are computed as in training.
-
-What analyses look at: a trained network with the stream it learned.
+"""A trained network with the stream it learned: the input of analyses.
 
     model = Model.load("results", "digits", "caf-ewc", seed=0)
     model = Model.of_trainer(trainer, run=0)
     model = Model(net, theta[:1], stream)
 
-Most runs have one network. Those of independent learners have several, whose probabilities are averaged; those with a
-learner for every task have one a task.
+Most runs have one network. Runs of independent learners have several, whose probabilities are averaged; runs with a
+learner for every task have one per task.
 """
 
 from __future__ import annotations
@@ -38,19 +36,20 @@ from kenyon.training.device import Lanes, Runs, on_device
 from kenyon.training.evaluation import Evaluation, chunk_of, evaluate, evaluate_members, member_seed
 from kenyon.utils.threads import cpu_threads
 
-ROOM = 1 << 28  # numbers that the rows of one fleet may have together: 1 GiB
-WHOLE = 64  # samples that are computed together at least, where all rows are
-MOST = 64  # rows of a fleet: more make no device busier
+ROOM = 1 << 28  # numbers that rows computed together may have: 1 GiB
+WHOLE = 64  # minimum of samples computed together, when all rows are
+MOST = 64  # rows computed together: more make no device busier
 
 
 def rows_at_once(numbers: int) -> int:
-    """How many rows of so many numbers are computed together."""
+    """Return how many rows of the given size are computed together."""
     return max(1, min(MOST, ROOM // numbers))
 
 
 class Probe:
+    """Forward passes of up to `rows` rows of weights on one stream, each row computed like a run in training."""
+
     def __init__(self, net: Net, stream: Stream, rows: int) -> None:
-        """For fleets of so many rows."""
         execute = net.executor
         self.net, self.rows = net, rows
         self.fleet = Fleet(
@@ -60,28 +59,27 @@ class Probe:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """What computing with this network needs around it."""
+        """Context for computing with this network."""
         with torch.no_grad(), on_device(self.net.device), cpu_threads(1 if self.net.small else None):
             yield
 
     def label_log_probabilities(self, theta: Tensor, part: str, task: int) -> Tensor:
-        """What each row (n, P) says of the true class of every sample of a task: (n, N). As many rows as the probe
-        has, or fewer."""
+        """Return log-probabilities of the true classes of a task's samples: rows (n, P) -> (n, N), n <= `rows`."""
         labels = getattr(self.fleet.streams[0].tasks[task], part).labels.to(self.net.device)
         head = self.net.heads_of([task])
         found = torch.zeros(self.rows, len(labels), device=self.net.device)
 
         def see(run: Runs, some: slice, rows: Tensor, images: Tensor | Pictures) -> None:
             logits = self.net.forward(rows, images, head).logits
-            mine = labels[some]
-            said = logits.log_softmax(-1)[..., : len(mine), :]
-            found[run, some] = said.gather(-1, mine.expand(said.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+            target = labels[some]
+            log_p = logits.log_softmax(-1)[..., : len(target), :]
+            found[run, some] = log_p.gather(-1, target.expand(log_p.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
         self._walk(theta, part, task, see)
         return found[: len(theta)]
 
     def vectors(self, theta: Tensor, part: str, task: int) -> Tensor:
-        """The learners' vectors for every sample of a task, without gates: (n, K, N, F). Heads see their sum."""
+        """Return the learners' vectors for a task's samples, without gates: (n, K, N, F). Heads take their sum."""
         size = len(getattr(self.fleet.streams[0].tasks[task], part))
         head = self.net.heads_of([task])
         found = torch.zeros(self.rows, self.net.learners, size, self.net.features, device=self.net.device)
@@ -100,7 +98,7 @@ class Probe:
         chunk = chunk_of(self.net.input_shape)
         samples = self.fleet.samples(part, [task], multiple=min(chunk, -(-size // WHOLE) * WHOLE))
         asked = range(len(theta))
-        if self.net.together and len(theta) < self.rows:  # always as many; what the others say is not used
+        if self.net.together and len(theta) < self.rows:  # a fixed number of rows; the added ones are ignored
             theta = torch.cat([theta, theta[:1].expand(self.rows - len(theta), -1)])
 
         def work(run: Runs) -> None:
@@ -114,7 +112,7 @@ class Probe:
 
 
 def thinned(stream: Stream, part: str, most: int) -> Stream:
-    """The stream with at most so many samples of a part of every task, evenly spread over it; 0: all."""
+    """Return the stream with at most `most` samples of a part of every task, evenly spread over it; 0: all."""
     if most == 0:
         return stream
     tasks = []
@@ -128,26 +126,27 @@ def thinned(stream: Stream, part: str, most: int) -> Stream:
 
 
 Answers = Literal["shared", "apart", "per task"]
-# What another device's arithmetic may decide otherwise: per cent of a task's tests, or so many of them.
+# Test samples that another device's arithmetic may classify differently: per cent of a task's, or this many.
 TOLERANCE, FEW = 2.0, 3
 
 
 @dataclass(frozen=True)
 class Saved:
-    """Where a model was read from."""
+    """The files that a model was read from."""
 
     folder: Path  # of the result and the weights
     result: Result
     config: Config
 
     def weights(self, seed: int, after: int | None = None) -> Path:
-        """The file of a run's weights; an error that says how to make it, where it is not there."""
+        """Return the file of a run's weights, or raise an error that says how to make it."""
         path = weights_path(self.folder, seed, after)
         if path.is_file():
             return path
         if self.result.held_out:
             raise ResultsError(
-                f"{self.folder} is of a search, which keeps no weights. Run what it chose, and look there."
+                f"{self.folder} belongs to a search, which saves no weights. Run the settings it chose, and analyse "
+                "that result."
             )
         seeds = [run.seed for run in self.result.runs]
         option = () if after is None else ("--keep-every-task",)
@@ -159,12 +158,12 @@ class Saved:
         )
 
     def read(self, seed: int, after: int | None = None) -> Weights:
-        """The weights of a run, which have to be those that its result names."""
+        """Read the weights of a run, which have to be those that its result names."""
         path = self.weights(seed, after)
         return read_weights(path, self.result.config, seed, self.result.weights.get(path.name))
 
     def has_every_task(self, seed: int) -> bool:
-        """Whether the weights after every task were kept. All tasks at once have no weights in between."""
+        """True if the weights after every task were saved. Joint training has no weights in between."""
         if self.config.build_method().schedule != "sequential":
             return False
         return all(weights_path(self.folder, seed, after).is_file() for after in range(1, self.config.tasks))
@@ -172,12 +171,12 @@ class Saved:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained run to look at: saved (`load`), live (`of_trainer`), or made of its parts."""
+    """A trained run to analyse: saved (`load`), live (`of_trainer`), or made of its parts."""
 
     net: Net
     rows: Tensor  # (M, P) weights: M = 1, or as many networks as the run has
     stream: Stream
-    answers: Answers = "shared"  # by one network, by the mean of all, or each network for its task
+    answers: Answers = "shared"  # predictions are by one network, by the mean of all, or by one network per task
     saved: Saved | None = None
 
     def __post_init__(self) -> None:
@@ -198,14 +197,14 @@ class Model:
         data: Path | str | None = None,
         device: str = "auto",
     ) -> Model:
-        """From OUT/BENCHMARK/METHOD; `point`: its values of the settings that vary, for a point of a grid."""
+        """Load a run of OUT/BENCHMARK/METHOD; `point`: for a point of a grid, its values of the varied settings."""
         folder = Path(out) / benchmark / method / point_name(point or {})
         source = find_benchmark(benchmark).source.load(None if data is None else Path(data))
         return cls.of_result(folder, seed, source, choose_device(device))
 
     @classmethod
     def of_result(cls, folder: Path, seed: int, source: Source, device: torch.device) -> Model:
-        """From the folder of a result, with its source read already."""
+        """Load a run from the folder of a result, with a source that is already read."""
         result = Result.load(folder / "result.json")
         saved = Saved(folder, result, Config.from_dict(result.config))
         run = _run_of(result, seed, folder)
@@ -223,7 +222,7 @@ class Model:
 
     @classmethod
     def of_trainer(cls, trainer: Trainer, run: int = 0) -> Model:
-        """One run of a trainer as it stands."""
+        """Make a model of one run of a trainer in its present state."""
         M = trainer.members
         if trainer.discrete is not None:
             return cls(trainer.net, trainer.discrete.learners[run].clone(), trainer.streams[run], "per task")
@@ -240,22 +239,22 @@ class Model:
 
     @property
     def learners(self) -> int:
-        """How many answer on one task."""
+        """Number of learners or networks that predict a task."""
         return len(self.rows) if self.answers == "apart" else self.net.learners
 
     def rows_for(self, task: int) -> slice:
-        """Which of the networks answer on a task."""
+        """Return the networks that predict a task."""
         return slice(task, task + 1) if self.answers == "per task" else slice(None)
 
     @cached_property
     def probe(self) -> Probe:
-        """For the model's own rows."""
+        """A probe for the model's own rows."""
         return Probe(self.net, self.stream, 1 if self.answers == "per task" else len(self.rows))
 
     @cached_property
     def moved(self) -> Tensor:
-        """(M, P) bool: the weights that take part in predictions. Not classes that a task does not have, nor what a
-        method learned for itself."""
+        """(M, P) bool: the weights that take part in predictions, without unused classes of heads and without
+        parameters of the method."""
         mask = torch.zeros(self.rows.shape, dtype=torch.bool, device=self.rows.device)
         mask[:, : self.net.layout.protected] = True
         for name in ("head.weight", "head.bias"):
@@ -266,22 +265,24 @@ class Model:
         return mask
 
     def initial(self) -> Tensor:
-        """The first weights (M, P), drawn again from the seed."""
+        """Return the initial weights (M, P), drawn again from the seed."""
         seeds = [member_seed(self.seed, m) for m in range(len(self.rows))]
         return self.net.initial(seeds)
 
     def after(self, task: int) -> Tensor:
-        """The weights (M, P) after so many tasks, where they were kept; after the last, the model's own."""
+        """Return the weights (M, P) after a number of tasks, if they were saved; after the last, the model's own."""
         if task == len(self.tasks):
             return self.rows
         if self.saved is None:
-            raise ConfigError("This model comes from no results folder: hand its weights after every task over.")
+            raise ConfigError(
+                "This model has no results folder to read its weights after every task from: give them as `after`."
+            )
         config, weights = self.saved.config, self.saved.read(self.seed, after=task)
         return rows_of(self.net, weights, config.build_method(), config.architecture.learners)
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """Tests of all tasks, with a leading axis of one run: accuracy (1, T), own_accuracy (1, T, K), ..."""
+        """The test of all tasks, with a leading axis of one run: accuracy (1, T), own_accuracy (1, T, K), ..."""
         net, probe = self.net, self.probe
         with probe.ready():
             if self.answers == "apart":
@@ -296,18 +297,18 @@ class Model:
         return Evaluation.joined(each)
 
     def check(self, run: Run, path: Path) -> None:
-        """That the weights reach the accuracies of a saved run."""
+        """Raise an error unless the weights reach the accuracies of a saved run."""
         gaps = np.abs(self.evaluation.accuracy[0].double().numpy() - run.matrix[-1])
         sizes = np.array([len(task.test) for task in self.stream.tasks])
         gap = float(gaps.max())
         if not (gaps <= np.maximum(TOLERANCE, 100 * FEW / sizes)).all():
             raise ResultsError(
-                f"{path} does not belong to the result beside it: tested again, a task differs by {gap:.1f} per "
-                "cent. Put back its own weights, or train it anew in another folder."
+                f"{path} does not belong to its result: tested again, a task differs by {gap:.1f} per cent. Restore "
+                "the result's own weights, or train it again in another folder."
             )
 
     def with_rows(self, rows: Tensor) -> Model:
-        """The same with other weights."""
+        """Return the model with other weights."""
         return replace(self, rows=rows)
 
 
@@ -315,7 +316,7 @@ def _run_of(result: Result, seed: int, folder: Path) -> Run:
     runs = {run.seed: run for run in result.runs}
     if seed not in runs:
         there = ", ".join(map(str, runs)) or "none"
-        raise ResultsError(f"{folder} has no run of seed {seed}; there are: {there}.")
+        raise ResultsError(f"{folder} has no run of seed {seed}; there are: {there}. Choose one of them.")
     if not runs[seed].complete:
-        raise ResultsError(f"{folder}: the loss of seed {seed} did not stay finite, and it has no weights.")
+        raise ResultsError(f"{folder}: the loss of seed {seed} diverged, so it has no weights. Choose another seed.")
     return runs[seed]

@@ -1,23 +1,32 @@
-"""Figures and tables of results in the paper, by name: trained where runs are missing, drawn, and compared."""
+"""Figures and tables of the paper by name: missing runs are trained, results drawn and compared with the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ConfigError, KenyonError, ResultsError
-from kenyon.experiments.progress import Progress
-from kenyon.paper.reproduce import forgetting, learners, mechanisms, performance  # noqa: F401  (they register)
-from kenyon.paper.reproduce.figure import REPRODUCTIONS, Reproduction, find_reproduction
+from kenyon.paper.reproduce import ablations, comparisons  # noqa: F401  (they register)
+from kenyon.paper.reproduce.figure import (
+    REPRODUCTIONS,
+    SCALES,
+    Place,
+    Reproduction,
+    Scale,
+    Wanted,
+    find_reproduction,
+    find_scale,
+)
 from kenyon.paper.reproduce.page import Written, write
-from kenyon.paper.reproduce.runs import SCALES, Place, Scale, Wanted, find_scale, gather
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import GamesPlan, execute_games
-from kenyon.training import choose_device
 from kenyon.utils.files import as_path
 
-# As the paper has them.
+if TYPE_CHECKING:
+    from kenyon.experiments.progress import Progress
+    from kenyon.rl.results import GameResult
+    from kenyon.rl.runner import GamesPlan
+
+# The order of the paper.
 _ORDER = sorted(
     REPRODUCTIONS, key=lambda name: (("fig", "tab", "s").index(name[:3] if name[0] != "s" else "s"), name)
 )
@@ -44,15 +53,18 @@ def reproduce(
 ) -> list[Written]:
     """Make figures and tables of the paper, by name or all of them, at a scale.
 
-    `benchmarks`: only these of the ones that a figure has; `seeds`: at most so many runs of each variant. Runs that
-    the folder `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says
-    how to make them. `play` carries out games. Of several figures those that can be made are made, and the error
-    tells of the others.
+    `benchmarks`: restricts figures to these benchmarks; `seeds`: the most runs of each variant. Runs that the folder
+    `out` already holds are used and not repeated; with `train=False`, missing ones are an error that says how to make
+    them. `play` trains games. If several figures are asked for, those that can be made are written, and the error
+    names the others.
     """
+    from kenyon.paper.reproduce.runs import gather
+    from kenyon.training import choose_device
+
     asked = [names] if isinstance(names, str) else list(names)
     asked = [*REPRODUCTIONS] if asked == ["all"] else [part for name in asked for part in name.split(",") if part]
     if not asked:
-        raise ConfigError(f"No figure is named. There are {', '.join(REPRODUCTIONS)}, or all.")
+        raise ConfigError(f"No figure is named. Choose some of {', '.join(REPRODUCTIONS)}, or all.")
     chosen = [find_reproduction(name) for name in dict.fromkeys(asked)]
     folder = None if data is None else as_path("data", data)
     if seeds is not None and seeds < 1:
@@ -63,7 +75,7 @@ def reproduce(
         choose_device(device),
         folder,
         train,
-        play or execute_games,
+        play,
     )
     wanted = {one.name: _only(one, place.scale, benchmarks) for one in chosen}
     written: list[Written] = []
@@ -83,7 +95,7 @@ def reproduce(
 
 
 class Unmade(ResultsError):
-    """Some figures could not be made; all others are written."""
+    """Errors of figures that could not be made; all others are written."""
 
     def __init__(self, problems: Mapping[str, KenyonError], written: list[Written]) -> None:
         self.written = written
@@ -94,6 +106,8 @@ def _only(one: Reproduction, scale: Scale, benchmarks: Sequence[str] | None) -> 
     wanted = list(one.wanted(scale))
     if benchmarks is None or not wanted:
         return wanted
+    from kenyon.benchmarks.registry import find_benchmark
+
     for name in benchmarks:
         find_benchmark(name)
     kept = [part for part in wanted if part.benchmark in benchmarks]

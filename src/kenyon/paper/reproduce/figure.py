@@ -1,27 +1,35 @@
-"""What a reproduction gives: views to look at, numbers beside the published ones, and claims with their evidence.
+"""Figures and tables of the paper: the runs they need, what they show, and their claims.
 
-Every figure and table of results in the paper by name.
-
-Views that several figures have.
+A reproduction is a function with `@reproduction`, from results to a `Figure`: views, numbers next to the published
+ones, and claims with their evidence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import isfinite, nan
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from kenyon.errors import unknown
-from kenyon.experiments.published import published_for
 from kenyon.experiments.results import Result
 from kenyon.metrics import Summary, average_accuracy, backward_transfer, forward_transfer, learning_accuracy
-from kenyon.paper.reproduce.runs import Found, Had, Place, Scale, Wanted
+from kenyon.report.tables import published
 from kenyon.utils.views import Bar, View, bars
 
+if TYPE_CHECKING:
+    import torch
+
+    from kenyon.data import Source
+    from kenyon.rl.results import GameResult
+    from kenyon.rl.runner import GamesPlan
+
+CIFAR = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100")
 Verdict = Literal["for", "against", "undecided"]
-SURE = 0.05  # the probability at which a difference of nothing would be taken for one
+SURE = 0.05  # level of the test
 
 MEASURES = {
     "aac": "average accuracy (%)",
@@ -29,7 +37,6 @@ MEASURES = {
     "fwt": "forward transfer (%)",
     "bwt": "backward transfer (%)",
 }
-# A note of figures that show plasticity.
 PLASTICITY = (
     "Forward transfer is by the paper's formula, which tests a task before its head has learned anything: chance, "
     "for every method. Accuracy just after learning is the plasticity that it seems to mean."
@@ -37,8 +44,134 @@ PLASTICITY = (
 
 
 @dataclass(frozen=True)
+class Scale:
+    """The part of the paper's work that a reproduction does.
+
+    `stand_in` replaces every benchmark, `seen` those that need a network with convolutions.
+    """
+
+    name: str
+    about: str
+    stand_in: str | None = None
+    seen: str | None = None
+    most_seeds: int | None = None
+    most_trained: int | None = None  # runs of a variant that are trained for a figure; more are used if they exist
+    tasks: int | None = None  # of each run; None: all
+    settings: Mapping[str, Any] = field(default_factory=dict)  # for every run
+    folder: str = ""  # of its runs, below the results folder
+
+    def benchmark(self, name: str, *, convolutions: bool = False) -> str:
+        return (self.seen if convolutions else self.stand_in) or name
+
+    def benchmarks(self, *names: str) -> tuple[str, ...]:
+        """Return the benchmarks of this scale, each once, in order."""
+        return tuple(dict.fromkeys(self.benchmark(name) for name in names))
+
+    def seeds(self, published: int) -> int:
+        """Return the most runs that a figure shows."""
+        return min(published, self.most_seeds or published)
+
+    def trained(self, published: int) -> int:
+        """Return the number of runs that a figure needs."""
+        return min(self.seeds(published), self.most_trained or published)
+
+    def at_most(self, seeds: int | None) -> Scale:
+        """Return the scale with at most `seeds` needed runs per variant."""
+        return self if seeds is None else replace(self, most_trained=seeds)
+
+
+SCALES = {
+    scale.name: scale
+    for scale in (
+        Scale(
+            "smoke",
+            "handwritten digits on a CPU, 8 epochs, 2 runs, under a minute: that it works, not that it holds",
+            stand_in="digits",
+            seen="digits-conv",
+            most_seeds=2,
+            settings={"epochs": 8},
+            folder="smoke",
+        ),
+        Scale(
+            "quick",
+            "the paper's benchmarks, 5 tasks of 20 epochs, 2 runs: a first look, minutes on a GPU",
+            most_seeds=2,
+            tasks=5,
+            settings={"epochs": 20},
+            folder="quick",
+        ),
+        Scale("paper", "the full protocol: for a GPU"),
+    )
+}
+
+
+def find_scale(name: str) -> Scale:
+    """Return the scale of that name, or raise an error that names the nearest ones."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return SCALES[name]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method with some settings, under its name in a figure."""
+
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.called or self.method
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The runs of a benchmark that a figure needs."""
+
+    benchmark: str
+    variants: tuple[Variant, ...]
+    seeds: int = 5
+    fwt: bool = False  # needs forward transfer
+    every_task: bool = False  # needs the weights after every task
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folder and the device of a reproduction."""
+
+    out: Path
+    scale: Scale
+    device: torch.device
+    data: Path | None = None
+    train: bool = True  # False: missing runs are an error
+    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None  # trains games; None: without progress
+
+    @property
+    def runs(self) -> Path:
+        return self.out / self.scale.folder
+
+    def source(self, benchmark: str) -> Source:
+        from kenyon.benchmarks.registry import find_benchmark
+
+        return find_benchmark(benchmark).source.load(self.data)
+
+
+@dataclass(frozen=True)
+class VariantResult:
+    """The result of a variant, and its folder."""
+
+    variant: Variant
+    result: Result
+    folder: Path
+
+
+Results = dict[str, dict[str, VariantResult]]  # benchmark -> name in the figure -> result
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """A number of the paper, and ours."""
+    """A published number and the measured one."""
 
     what: str
     measured: Summary
@@ -50,7 +183,7 @@ class Comparison:
 
     @property
     def errors(self) -> float:
-        """The difference in our standard errors."""
+        """The difference in standard errors of the measured mean."""
         return self.difference / self.measured.sem if self.measured.sem else nan
 
     def row(self) -> list[str | float | None]:
@@ -75,14 +208,14 @@ COLUMNS = ("", "published", "measured", "standard error", "runs", "difference", 
 
 @dataclass(frozen=True)
 class Claim:
-    """Something the paper says, as a difference that should be positive, run by run."""
+    """A statement of the paper, as a difference that should be positive, run by run."""
 
     text: str
     difference: Summary
 
     @property
     def verdict(self) -> Verdict:
-        """By Student's t of the paired differences: three runs have to be 4.3 standard errors from 0, five 2.8.
+        """The verdict by Student's t of paired differences: three runs need 4.3 standard errors, five 2.8.
 
         Theory has one value, without error. Two runs that agree by chance decide nothing.
         """
@@ -98,7 +231,7 @@ class Claim:
 
     @property
     def found(self) -> str:
-        """The difference, with its standard error where there are several runs."""
+        """The difference, with its standard error if there are several runs."""
         d = self.difference
         return f"{d.mean:+.3g}" + (f" ± {d.sem:.2g}" if isfinite(d.sem) else "")
 
@@ -110,6 +243,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Figure:
+    """The contents of a figure or table."""
+
     title: str
     views: Sequence[View]
     columns: int = 3  # views in a row
@@ -125,7 +260,7 @@ def summary(result: Result, measure: str) -> Summary:
 
 
 def by_seed(result: Result, measure: str) -> dict[int, float]:
-    """A measure of every complete run."""
+    """Return a measure of every complete run by its seed."""
     found = {}
     for run in result.complete_runs:
         if measure == "aac":
@@ -135,14 +270,12 @@ def by_seed(result: Result, measure: str) -> dict[int, float]:
         elif measure == "bwt":
             found[run.seed] = backward_transfer(run.matrix)
         elif measure == "fwt" and run.seed in result.alone:
-            import numpy as np
-
             found[run.seed] = forward_transfer(run.matrix, np.array(result.alone[run.seed]))
     return found
 
 
 def claim(text: str, larger: Result, smaller: Result, measure: str = "aac") -> list[Claim]:
-    """That a measure of one result is larger than of another; nothing where no run has both."""
+    """Claim that a measure of one result is larger than of another; empty if no run has both."""
     one, other = by_seed(larger, measure), by_seed(smaller, measure)
     return claimed(text, one, other)
 
@@ -152,18 +285,15 @@ def claimed(text: str, larger: dict[int, float], smaller: dict[int, float]) -> l
     return [] if found is None else [Claim(text, found)]
 
 
-CIFAR = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100")
-
-
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure or table of the paper: the runs that it wants, and what it makes of them."""
+    """A figure or table of the paper: the runs that it needs, and the function that makes it of their results."""
 
     name: str
     shows: str
     cost: str  # of all its runs at paper scale, on one H200
     wanted: Callable[[Scale], Sequence[Wanted]]
-    made: Callable[[Found, Place], Figure]
+    made: Callable[[Results, Place], Figure]
 
 
 REPRODUCTIONS: dict[str, Reproduction] = {}
@@ -171,10 +301,10 @@ REPRODUCTIONS: dict[str, Reproduction] = {}
 
 def reproduction(
     name: str, shows: str, cost: str, wanted: Callable[[Scale], Sequence[Wanted]] = lambda scale: ()
-) -> Callable[[Callable[[Found, Place], Figure]], Callable[[Found, Place], Figure]]:
+) -> Callable[[Callable[[Results, Place], Figure]], Callable[[Results, Place], Figure]]:
     """Register a function from results to a figure; `wanted` names the runs that it needs."""
 
-    def add(made: Callable[[Found, Place], Figure]) -> Callable[[Found, Place], Figure]:
+    def add(made: Callable[[Results, Place], Figure]) -> Callable[[Results, Place], Figure]:
         REPRODUCTIONS[name] = Reproduction(name, shows, cost, wanted, made)
         return made
 
@@ -182,27 +312,27 @@ def reproduction(
 
 
 def find_reproduction(name: str) -> Reproduction:
-    """The figure or table of that name; otherwise an error that names the nearest ones."""
+    """Return the figure or table of that name, or raise an error that names the nearest ones."""
     if name not in REPRODUCTIONS:
         raise unknown("figure or table", name, [*REPRODUCTIONS, "all"])
     return REPRODUCTIONS[name]
 
 
-def result_bars(benchmark: str, hads: Mapping[str, Had], measure: str) -> View:
-    """A bar a variant, every run a point, and the published value beside where there is one."""
+def result_bars(benchmark: str, variants: Mapping[str, VariantResult], measure: str) -> View:
+    """A bar per variant with its runs as points, and the published value as reference."""
     found = []
-    for name, had in hads.items():
-        s = summary(had.result, measure)
+    for name, one in variants.items():
+        s = summary(one.result, measure)
         if isfinite(s.mean):
-            found.append(Bar(name, s.mean, s.sem, s.runs, published_for(had.result) if measure == "aac" else None))
+            found.append(Bar(name, s.mean, s.sem, s.runs, published(one.result) if measure == "aac" else None))
     return bars(benchmark, MEASURES[measure], found, reference="published")
 
 
-def accuracies(found: Found) -> list[Comparison]:
+def accuracies(results: Results) -> list[Comparison]:
     return [
-        Comparison(f"{benchmark}, {name}", summary(had.result, "aac"), published_for(had.result))
-        for benchmark, hads in found.items()
-        for name, had in hads.items()
+        Comparison(f"{benchmark}, {name}", summary(one.result, "aac"), published(one.result))
+        for benchmark, variants in results.items()
+        for name, one in variants.items()
     ]
 
 

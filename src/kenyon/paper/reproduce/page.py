@@ -1,7 +1,4 @@
-"""A figure on disk: OUT/figures/SCALE/NAME.json with its data, the picture beside it, and a table as Markdown.
-
-What the paper claims, and what was found: one Markdown page from the data of figures.
-"""
+"""Figures on disk: OUT/figures/SCALE/NAME.json, pictures and a Markdown table; and a page of all claims."""
 
 from __future__ import annotations
 
@@ -20,8 +17,17 @@ import torch
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import checksummed_text
-from kenyon.paper.reproduce.figure import COLUMNS, DECIDED, REPRODUCTIONS, Claim, Comparison, Figure, Reproduction
-from kenyon.paper.reproduce.runs import Found, Place
+from kenyon.paper.reproduce.figure import (
+    COLUMNS,
+    DECIDED,
+    REPRODUCTIONS,
+    Claim,
+    Comparison,
+    Figure,
+    Place,
+    Reproduction,
+    Results,
+)
 from kenyon.report.plots import draw_views
 from kenyon.utils.files import write_atomically
 from kenyon.utils.formats import check_json
@@ -32,7 +38,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Written:
-    """A figure or table, and the files that it is in."""
+    """A figure or table, and its files."""
 
     name: str
     figure: Figure
@@ -41,7 +47,8 @@ class Written:
     pictures: list[Path]
 
 
-def write(reproduction: Reproduction, figure: Figure, found: Found, place: Place) -> Written:
+def write(reproduction: Reproduction, figure: Figure, results: Results, place: Place) -> Written:
+    """Save the data of a figure, its table and its pictures."""
     folder = place.out / "figures" / place.scale.name
     data, table = (folder / f"{reproduction.name}{suffix}" for suffix in (".json", ".md"))
     body = {
@@ -55,7 +62,7 @@ def write(reproduction: Reproduction, figure: Figure, found: Found, place: Place
         "numbers": {"columns": list(COLUMNS), "rows": [c.row() for c in figure.comparisons]},
         "claims": [claim.as_dict() for claim in figure.claims],
         "notes": list(figure.notes),
-        "origin": _origin(found, place),
+        "origin": _origin(results, place),
     }
     write_atomically(data, (checksummed_text(body) + "\n").encode())
     write_atomically(table, markdown(reproduction.name, figure).encode())
@@ -64,23 +71,23 @@ def write(reproduction: Reproduction, figure: Figure, found: Found, place: Place
         pictures = draw_views(figure.views, picture, title=figure.title, columns=figure.columns)
     else:
         pictures = [figure.draw(picture.with_suffix(suffix)) for suffix in (".png", ".pdf")]
-        pictures.append(picture.with_suffix(".svg"))  # which comes with each
+        pictures.append(picture.with_suffix(".svg"))  # written with each of them
     return Written(reproduction.name, figure, data, table, pictures)
 
 
-def _origin(found: Found, place: Place) -> dict[str, Any]:
-    """The runs that everything comes from, by benchmark and name, and what put them together."""
+def _origin(results: Results, place: Place) -> dict[str, Any]:
+    """The runs that a figure is made from, by benchmark and name, with versions and time."""
     runs = {
         benchmark: {
             name: {
-                "result": (had.folder / "result.json").relative_to(place.out).as_posix(),
-                "seeds": [run.seed for run in had.result.runs],
-                "devices": sorted({fleet.device for fleet in had.result.fleets}),
-                "seconds": round(had.result.seconds, 2),
+                "result": (one.folder / "result.json").relative_to(place.out).as_posix(),
+                "seeds": [run.seed for run in one.result.runs],
+                "devices": sorted({fleet.device for fleet in one.result.fleets}),
+                "seconds": round(one.result.seconds, 2),
             }
-            for name, had in hads.items()
+            for name, one in variants.items()
         }
-        for benchmark, hads in found.items()
+        for benchmark, variants in results.items()
     }
     versions = {"kenyon": __version__, "torch": torch.__version__, "python": platform.python_version()}
     made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -101,12 +108,11 @@ def numbers_markdown(comparisons: Sequence[Comparison]) -> str:
     for one in comparisons:
         _, published, mean, sem, _, difference, errors = one.row()
         measured = "-" if mean is None else f"{mean:.4g}" + ("" if sem is None else f" ± {sem:.2g}")
-        beside = (
+        first, *rest = (
             "-" if value is None else f"{value:{form}}"
             for value, form in ((published, ".2f"), (difference, "+.2f"), (errors, "+.1f"))
         )
-        was, *rest = beside
-        lines.append(f"| {one.what} | {was} | {measured} | " + " | ".join(rest) + " |")
+        lines.append(f"| {one.what} | {first} | {measured} | " + " | ".join(rest) + " |")
     return "\n".join(lines)
 
 
@@ -121,7 +127,7 @@ MARKS = {"for": "holds", "against": "does not hold", "undecided": "undecided"}
 
 
 def claims_page(folder: Path, pictures: str = "") -> str:
-    """All claims of the figures in a folder, figure by figure; `pictures`: where these lie, seen from the page."""
+    """Return all claims of the figures in a folder as Markdown; `pictures`: their folder, relative to the page."""
     figures = _figures(folder)
     claims = [claim for figure in figures for claim in figure["claims"]]
     count = Counter(claim["verdict"] for claim in claims)
@@ -149,7 +155,7 @@ def _figures(folder: Path) -> list[dict[str, Any]]:
 
 
 def _index(figures: Sequence[dict[str, Any]]) -> str:
-    """How many claims of every figure hold, each a link to its part of the page."""
+    """Counts of verdicts by figure, with links to their parts of the page."""
     lines = ["| | " + " | ".join(MARKS.values()) + " |", "|---" + "|---:" * len(MARKS) + "|"]
     for figure in figures:
         if figure["claims"]:
@@ -164,7 +170,7 @@ def _heading(figure: dict[str, Any]) -> str:
 
 
 def _anchor(heading: str) -> str:
-    """As GitHub and Python-Markdown both make it, where no two spaces or dashes meet."""
+    """Return the anchor that both GitHub and Python-Markdown make, if no two spaces or dashes meet."""
     return re.sub(r"[^\w\s-]", "", heading.lower()).replace(" ", "-")
 
 
@@ -180,8 +186,8 @@ def _figure(figure: dict[str, Any], pictures: str) -> str:
         lines = ["| | published | measured | difference | in standard errors |", "|---|---:|---:|---:|---:|"]
         for what, was, mean, sem, _, difference, errors in published:
             spread = "" if sem is None else f" ± {sem:.2f}"
-            apart = "-" if errors is None else f"{errors:+.1f}"
-            lines.append(f"| {what} | {was:.2f} | {mean:.2f}{spread} | {difference:+.2f} | {apart} |")
+            in_errors = "-" if errors is None else f"{errors:+.1f}"
+            lines.append(f"| {what} | {was:.2f} | {mean:.2f}{spread} | {difference:+.2f} | {in_errors} |")
         parts.append("\n".join(lines))
     if figure["claims"]:
         parts.append(_claims(figure["claims"]))
@@ -189,15 +195,15 @@ def _figure(figure: dict[str, Any], pictures: str) -> str:
 
 
 def _claims(claims: Sequence[dict[str, Any]]) -> str:
-    """One row a claim, one column a benchmark (or whatever stands before the claim's first colon)."""
+    """A row per claim, a column per benchmark (the text before the claim's first colon)."""
     table: dict[str, dict[str, str]] = {}
     for claim in claims:
         where, colon, text = claim["claim"].partition(": ")
         if not colon:
             where, text = "", where
         mark = MARKS[claim["verdict"]]
-        told = mark if claim["verdict"] == "undecided" else f"**{mark}**"
-        table.setdefault(text, {})[where] = f"{told} {_found(claim)}"
+        shown = mark if claim["verdict"] == "undecided" else f"**{mark}**"
+        table.setdefault(text, {})[where] = f"{shown} {_difference(claim)}"
     places = list(dict.fromkeys(where for row in table.values() for where in row))
     lines = ["| the paper says | " + " | ".join(place or "difference" for place in places) + " |"]
     lines.append("|---" * (1 + len(places)) + "|")
@@ -207,8 +213,8 @@ def _claims(claims: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _found(claim: dict[str, Any]) -> str:
-    """The difference, as exact as its standard error (two digits)."""
+def _difference(claim: dict[str, Any]) -> str:
+    """The difference, rounded to two digits of its standard error."""
     difference, sem = claim["difference"], claim["sem"]
     if not sem:
         return f"{difference:+.3g}" + ("" if sem == 0 else f", n {len(claim['runs'])}")

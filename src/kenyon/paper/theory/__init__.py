@@ -3,13 +3,27 @@
 See docs/theory.md, which goes from equation to function. Only numpy is needed.
 """
 
-from kenyon.paper.theory.beliefs import Evidence, Gaussian
-from kenyon.paper.theory.best_rate import BestRate, best_rate
+from kenyon.paper.theory.beliefs import (
+    BestRate,
+    Evidence,
+    Forgotten,
+    Gaussian,
+    best_rate,
+    fisher_remembered,
+    fisher_sum,
+    forget,
+    learn_in_turn,
+    log_predictive,
+    log_predictive_slope,
+    memory_weights,
+    target,
+)
 from kenyon.paper.theory.bounds import (
     Bound,
     Cover,
     Space,
     balls,
+    bounds_data,
     cover_c1,
     cover_c2,
     h_divergence,
@@ -23,18 +37,6 @@ from kenyon.paper.theory.bounds import (
     single_cover,
     stability_bound,
 )
-from kenyon.paper.theory.curves import bounds_data, fig3b_data
-from kenyon.paper.theory.forgetting import (
-    Forgotten,
-    fisher_remembered,
-    fisher_sum,
-    forget,
-    learn_in_turn,
-    log_predictive,
-    log_predictive_slope,
-    memory_weights,
-    target,
-)
 from kenyon.paper.theory.objective import (
     Expanded,
     Forgetting,
@@ -44,6 +46,7 @@ from kenyon.paper.theory.objective import (
     expanded_af1_literal,
     expanded_af2,
     expanded_af2_literal,
+    fig3b_data,
     forgetting_af1,
     forgetting_af2,
     lambdas_af1,

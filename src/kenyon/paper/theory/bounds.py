@@ -1,6 +1,12 @@
-"""C_1 and C_2 of Proposition 1: what the size of the parameter space adds to the two generalisation bounds.
+"""The generalisation bounds of Propositions 1 to 4, term by term.
 
-Two forms of the same quantity are in the text. "stated" is Proposition 1's:
+**Bounds.** `plasticity_bound` on the new task and `stability_bound` on the old ones (Eq. 13) bound how much worse the
+learned solution is than the best one, with probability 1 - delta, for losses in [0, 1]. They have the same form. The
+first has the flatness of the *old* tasks' loss and C_1, the second that of the *new* task's and C_2; both have the
+H-divergence between task distributions (Definition 1, S12).
+
+**Covers.** C_1 and C_2 of Proposition 1 are what the size of the parameter space adds. The text has two forms.
+"stated" is Proposition 1's:
 
     C = max_i sqrt((d_i ln(N/d_i) + ln(2K/delta)) / N) + sqrt((d ln(N/d) + ln(2/delta)) / N)
 
@@ -9,29 +15,28 @@ end with: 2N instead of N in the first root, as Lemma 4 gives it, and in C_2 ln(
 is sharper and follows, the second is a slip: S44, which it comes from, has ln(2/delta). (S39 and S40 have N_t where
 S27 and S42 have the old tasks' number of samples; the latter is used here.)
 
-r_1 and r_2 of Proposition 2: the covers as functions of the weights' norm, which active forgetting shrinks.
-
-The two bounds of Proposition 1 (Eq. 13), with what each term contributes.
-
-Both bound how much worse the learned solution is than the best one, with probability 1 - delta, for losses in [0, 1]:
-`plasticity_bound` on the new task and `stability_bound` on the old ones. They have the same form. The first has the
-flatness of the *old* tasks' loss and C_1, the second that of the *new* task's and C_2.
-
-The H-divergence between task distributions (Definition 1, S12).
+**Norms.** r_1 and r_2 of Proposition 2 are the covers as functions of the weights' norm, which active forgetting
+shrinks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, log, log1p, sqrt
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from kenyon.errors import ConfigError, unknown
-from kenyon.paper.theory.beliefs import Numbers, confidence, count, not_negative, number
+from kenyon.paper.theory.beliefs import (
+    Numbers,
+    confidence,
+    count,
+    not_negative,
+    number,
+)
 
 CoverForm = Literal["stated", "proof"]
 
@@ -81,12 +86,12 @@ class Space:
 
 
 def cover_c1(old_samples: Sequence[int], space: Space, delta: float, form: CoverForm = "stated") -> Cover:
-    """Of the bound on learning plasticity, from the samples of every old task."""
+    """The cover C_1 of the bound on learning plasticity, from the numbers of samples of all old tasks."""
     return _cover(total_samples(old_samples), space, delta, form, slip=False)
 
 
 def cover_c2(new_samples: int, space: Space, delta: float, form: CoverForm = "stated") -> Cover:
-    """Of the bound on memory stability, from the samples of the new task."""
+    """The cover C_2 of the bound on memory stability, from the number of samples of the new task."""
     return _cover(count("new_samples", new_samples), space, delta, form, slip=True)
 
 
@@ -96,9 +101,9 @@ def single_cover(samples: int, dimension: float, delta: float) -> float:
 
 
 def learners_tighten(samples: int, space: Space) -> bool:
-    """Whether C as stated is below that of one learner with the union's dimension, at any delta.
+    """True if C as stated is below that of one learner with the union's dimension, at any delta.
 
-    The text concludes it from d_i < d. What it takes is max_i d_i ln(N/d_i) + ln K < d ln(N/d): splitting pays
+    The text concludes it from d_i < d. The condition is max_i d_i ln(N/d_i) + ln K < d ln(N/d): splitting costs
     ln K, and d ln(N/d) itself grows with d only below N / e.
     """
     N = count("samples", samples)
@@ -116,7 +121,7 @@ def log_balls(diameter: float, radius: float, parameters: int) -> float:
 
 
 def balls(diameter: float, radius: float, parameters: int) -> int:
-    """K of Lemma 4, where it can be counted."""
+    """K of Lemma 4, where it is small enough to count."""
     exponent = log_balls(diameter, radius, parameters)
     if exponent > 300:
         raise ConfigError(f"K = exp({exponent:.4g}) is too large to count; log_balls gives its logarithm.")
@@ -158,12 +163,12 @@ Form = Literal["literal", "assembled"]
 
 
 def r1(ratio: float, parameters: int, old_samples: Sequence[int], delta: float) -> float:
-    """S49, strictly increasing in ratio = |theta|^2 / b^2, with M parameters and the samples of every old task."""
+    """r_1 of S49, strictly increasing in ratio = |theta|^2 / b^2, with M parameters and all old tasks' samples."""
     return _r(ratio, parameters, total_samples(old_samples), delta)
 
 
 def r2(ratio: float, parameters: int, new_samples: int, delta: float) -> float:
-    """S50, with the samples of the new task."""
+    """r_2 of S50, with the samples of the new task."""
     return _r(ratio, parameters, new_samples, delta)
 
 
@@ -215,17 +220,17 @@ class Bound:
 
     @property
     def vacuous(self) -> bool:
-        """Says nothing: losses in [0, 1] never differ by more."""
+        """True if the bound is trivial: losses in [0, 1] never differ by more."""
         return self.total >= 1
 
 
 def plasticity_bound(flatness_old: float, divergences: Numbers, c1: Cover) -> Bound:
-    """On E_new(learned) - min E_new, from Div(D_k, D_t) for every old task k."""
+    """The bound on E_new(learned) - min E_new, from Div(D_k, D_t) for every old task k."""
     return _bound("flatness_old", flatness_old, divergences, c1)
 
 
 def stability_bound(flatness_new: float, divergences: Numbers, c2: Cover) -> Bound:
-    """On E_old(learned) - min E_old, from Div(D_t, D_k) for every old task k; the divergence is symmetric."""
+    """The bound on E_old(learned) - min E_old, from Div(D_t, D_k) for every old task k. Div is symmetric."""
     return _bound("flatness_new", flatness_new, divergences, c2)
 
 
@@ -247,16 +252,98 @@ def _bound(name: str, flatness: float, divergences: Numbers, cover: Cover) -> Bo
 def h_divergence(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     """2 sup_h |P_1(I(h)) - P_2(I(h))| over finitely many hypotheses and samples; between 0 and 2.
 
-    first is (H, N_1) and second (H, N_2): whether hypothesis h says 1 to sample n of either distribution.
+    first is (H, N_1) and second (H, N_2): predictions, 0 or 1, of hypothesis h for sample n of either distribution.
     """
-    one, two = _says(first, "first"), _says(second, "second")
+    one, two = _predictions(first, "first"), _predictions(second, "second")
     if len(one) != len(two):
         raise ConfigError(f"first and second must be of the same hypotheses, not of {len(one)} and {len(two)}.")
     return 2 * float(np.abs(one.mean(1) - two.mean(1)).max())
 
 
-def _says(value: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
+def _predictions(value: npt.ArrayLike, name: str) -> npt.NDArray[np.bool_]:
     found = np.asarray(value)
     if found.ndim != 2 or not found.size or not np.isin(found, (0, 1)).all():
         raise ConfigError(f"{name} must be an array (hypotheses, samples) of 0 and 1, with one of each at least.")
     return found.astype(np.bool_)
+
+
+CURVATURES = (0.3, 1.0, 3.0)
+RADIUS = 0.3  # within which the flatness of the terms is taken, at the middle curvature
+
+
+def bounds_data(
+    dimension: float = 50.0,
+    tasks: int = 20,
+    samples: int = 2250,
+    delta: float = 0.05,
+    most_learners: int = 20,
+    shown_learners: Sequence[int] = (1, 5),
+    divergence: float = 0.1,
+    norm_squared: float = 1.0,
+    curvatures: Sequence[float] = CURVATURES,
+    points: int = 200,
+) -> dict[str, Any]:
+    """The two bounds by learners, flatness and norm as plain numbers and lists, ready for JSON.
+
+    Tasks and samples are those of R-CIFAR-100 after its last task. The VC dimension is not: the bounds are vacuous
+    for a network with more parameters than samples, so this is a smaller model, with as many parameters as
+    dimensions. Learners share the dimension evenly, and the old tasks are equally far from the new one.
+    """
+    t, N = count("tasks", tasks, least=2), count("samples", samples)
+    most, n = count("most_learners", most_learners), count("points", points, least=2)
+    if not set(shown_learners) <= set(range(1, most + 1)):
+        raise ConfigError(f"shown_learners must be some of 1 to {most}, not {list(shown_learners)}.")
+    old, apart = [N] * (t - 1), [divergence] * (t - 1)
+    curves = np.atleast_1d(not_negative("curvatures", curvatures))
+    flatness = quadratic_flatness(float(np.median(curves)), RADIUS)
+    spaces = {K: Space.shared(dimension, K) for K in range(1, most + 1)}
+    covers = {K: (cover_c1(old, s, delta), cover_c2(N, s, delta)) for K, s in spaces.items()}
+
+    def parts(K: int) -> dict[str, Any]:
+        both = plasticity_bound(flatness, apart, covers[K][0]), stability_bound(flatness, apart, covers[K][1])
+        return {"learners": K, "plasticity": _as_dict(both[0]), "stability": _as_dict(both[1])}
+
+    radii, size = np.geomspace(0.02, 2.0, n), count("dimension rounded", max(1, round(dimension)))
+
+    def by_radius(bound: Callable[[float, Numbers, Cover], Bound], samples: int) -> list[dict[str, Any]]:
+        found = []
+        for curvature in curves:
+            totals = [
+                bound(
+                    quadratic_flatness(float(curvature), float(b)),
+                    apart,
+                    norm_cover(norm_squared / b**2, size, samples, delta),
+                ).total
+                for b in radii
+            ]
+            found.append({"curvature": float(curvature), "total": totals, "best": int(np.argmin(totals))})
+        return found
+
+    return {
+        "settings": {
+            "dimension": float(dimension),
+            "tasks": t,
+            "samples": N,
+            "delta": float(delta),
+            "divergence": float(divergence),
+            "norm_squared": float(norm_squared),
+            "flatness": flatness,
+        },
+        "learners": {
+            "K": list(covers),
+            "c1": [c.terms for c, _ in covers.values()],
+            "c2": [c.terms for _, c in covers.values()],
+            "single_c1": single_cover(total_samples(old), dimension, delta),
+            "single_c2": single_cover(N, dimension, delta),
+        },
+        "parts": [parts(K) for K in shown_learners],
+        "radius": {
+            "b": radii.tolist(),
+            "plasticity": by_radius(plasticity_bound, total_samples(old)),
+            "stability": by_radius(stability_bound, N),
+        },
+    }
+
+
+def _as_dict(bound: Bound) -> dict[str, Any]:
+    return {"terms": bound.terms, "total": bound.total, "vacuous": bound.vacuous}

@@ -1,24 +1,37 @@
-"""The forgetting rate as the strengths of two penalties (Eq. 2, 6, S9), and back.
-
-The text gives proportions only: AF-1 has lambda_SP ~ 1-beta and lambda_AF ~ beta, AF-2 has lambda_SP ~ 1 and
-lambda_AF ~ beta / (1-beta). `Scales` are what they are multiplied by. Read from the derivation, both are 1 when the
-task's loss is the sum of -log p over its N samples and I_e the precision of what is renormalised with. AF-1 as
-written, with I_e = 1, then has af = 1 / sigma^2 of the prior; a loss that is a mean over samples divides both by N.
-
-The loss with both penalties (Eq. 2) where all its terms are quadratic, and the weights that minimise it.
+"""The loss with two quadratic penalties (Eq. 2, 6, S9), its minimiser, and its strengths by forgetting rate.
 
 L_B + lambda_SP / 2 sum_m F_A,m (theta_m - theta_A,m)^2 + lambda_AF / 2 sum_m I_e,m (theta_m - theta_e,m)^2
+
+The text gives proportions only: AF-1 has lambda_SP ~ 1-beta and lambda_AF ~ beta, AF-2 has lambda_SP ~ 1 and
+lambda_AF ~ beta / (1-beta); `Scales` are their factors. By the derivation both factors are 1 when the task's loss is
+the sum of -log p over its N samples and I_e is the precision of the expanded parameters. AF-1 as written, with
+I_e = 1, then has af = 1 / sigma^2 of the prior; a loss that is a mean over samples divides both by N.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kenyon.errors import ConfigError
-from kenyon.paper.theory.beliefs import Array, Evidence, Gaussian, Numbers, finite, not_negative, positive, rate
+from kenyon.paper.theory.beliefs import (
+    Array,
+    Evidence,
+    Gaussian,
+    Numbers,
+    best_rate,
+    count,
+    finite,
+    forget,
+    log_predictive,
+    not_negative,
+    number,
+    positive,
+    rate,
+)
 
 
 class Lambdas(NamedTuple):
@@ -41,7 +54,7 @@ class Scales:
 
 
 class Forgetting(NamedTuple):
-    """Two strengths read as a rate, and a factor that both have in common beyond what the rate asks for."""
+    """Two strengths as a forgetting rate and a common factor."""
 
     beta: Array
     factor: Array
@@ -51,13 +64,13 @@ PLAIN = Scales()
 
 
 def lambdas_af1(beta: Numbers, scales: Scales = PLAIN) -> Lambdas:
-    """(1-beta) log p(theta | D_A) + beta log p(theta): old memories are weakened directly."""
+    """Strengths of AF-1, (1-beta) log p(theta | D_A) + beta log p(theta): the old term shrinks with the rate."""
     b = rate("beta", beta)
     return Lambdas(scales.sp * (1 - b), scales.af * b)
 
 
 def lambdas_af2(beta: Numbers, scales: Scales = PLAIN) -> Lambdas:
-    """log p(theta | D_A) + beta / (1-beta) log p(theta | D_B): the old term stays, the new one grows without end."""
+    """Strengths of AF-2, log p(theta | D_A) + beta / (1-beta) log p(theta | D_B): only the new term changes."""
     b = rate("beta", beta)
     if (b == 1).any():
         raise ConfigError("beta must be below 1 for AF-2: its lambda_AF is beta / (1 - beta).")
@@ -107,14 +120,14 @@ def _strengths(lambda_sp: Numbers, lambda_af: Numbers, scales: Scales) -> tuple[
 
 
 class Expanded(NamedTuple):
-    """The expanded parameters that the network is renormalised with, and how selectively."""
+    """The expanded parameters theta_e that active forgetting pulls to, and their importances I_e."""
 
     theta: Array  # theta_e, (n,)
     importance: Array  # I_e, (n,)
 
 
 def expanded_af1(prior: Gaussian) -> Expanded:
-    """What S9 asks for: the prior's mean and precision."""
+    """Mean and precision of the prior, as S9 requires."""
     return Expanded(prior.mean, prior.precision)
 
 
@@ -124,7 +137,7 @@ def expanded_af1_literal(parameters: int) -> Expanded:
 
 
 def expanded_af2(prior: Gaussian, task: Evidence) -> Expanded:
-    """What S9 asks for: mode and precision of p(theta | D_B), prior included. AF-2 is then equivalent to AF-1."""
+    """Mode and precision of p(theta | D_B), prior included, as S9 requires. AF-2 is then equivalent to AF-1."""
     alone = prior.given(task)
     return Expanded(alone.mode, alone.precision)
 
@@ -139,7 +152,7 @@ def expanded_af2_literal(task: Evidence) -> Expanded:
 
 
 def loss(theta: Numbers, old: Gaussian, task: Evidence, lambdas: Lambdas, expanded: Expanded) -> Array:
-    """At weights (..., n), with one pair of lambdas. L_B is -log p(D_B | theta)."""
+    """The loss at weights (..., n), with one pair of lambdas. L_B is -log p(D_B | theta)."""
     w = finite("theta", theta)
     stability = (old.precision * np.square(w - old.mean)).sum(-1)
     forgetting = (expanded.importance * np.square(w - expanded.theta)).sum(-1)
@@ -155,3 +168,100 @@ def minimiser(old: Gaussian, task: Evidence, lambdas: Lambdas, expanded: Expande
     renew = lambdas.af[..., None] * expanded.importance
     pulls = task.fisher * task.optimum + keep * old.mean + renew * expanded.theta
     return pulls / (task.fisher + keep + renew)
+
+
+BETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+
+
+def fig3b_data(
+    mu: float = 0.0,
+    sigma: float = 1.0,
+    a: float = 4.0,
+    task_optimum: float | None = None,
+    task_fisher: float | None = None,
+    betas: Sequence[float] = BETAS,
+    points: int = 401,
+) -> dict[str, Any]:
+    """The numbers of Fig. 3b as plain numbers and lists, ready for JSON.
+
+    The caption gives p(theta) = N(mu, sigma^2) and p(theta | D_A) = N(mu + a, sigma^2), so that
+    p_hat = N(mu + (1-beta) a, sigma^2) and Z = exp(-beta (1-beta) a^2 / 2 sigma^2). It is silent on p(D_B | theta),
+    which the target distribution needs: here its optimum is mu + a/4, and F = 1 / sigma^2 as precise as the others.
+    With task_fisher = 0 the task carries no information, and the target is p_hat itself.
+    """
+    spread, n = number("sigma", sigma), count("points", points, least=2)
+    middle, away = float(finite("mu", mu)), float(finite("a", a))
+    rates = np.atleast_1d(rate("betas", betas))
+    if rates.ndim != 1 or not rates.size:
+        raise ConfigError("betas must be a list of one forgetting rate at least.")
+    prior, old = Gaussian(middle, spread**2), Gaussian(middle + away, spread**2)
+    task = Evidence(
+        middle + away / 4 if task_optimum is None else task_optimum,
+        1 / spread**2 if task_fisher is None else task_fisher,
+    )
+    forgotten = forget(old, prior, rates)
+    targets = forgotten.belief.given(task)
+    low, high = sorted((middle, middle + away))
+    theta = np.linspace(low - 3.5 * spread, high + 3.5 * spread, n)
+    best, curve, below_one = best_rate(old, prior, task), np.linspace(0, 1, n), np.linspace(0, 0.99, n)
+
+    def densities(belief: Gaussian) -> list[Any]:
+        """(B, n), or (n,) of one belief."""
+        at = np.exp(belief.log_density(theta[(...,) + (None,) * belief.mean.ndim]))  # (n, B) or (n,)
+        return _plain(at.T)
+
+    return {
+        "settings": {
+            "mu": middle,
+            "sigma": spread,
+            "a": away,
+            "task_optimum": float(task.optimum[0]),
+            "task_fisher": float(task.fisher[0]),
+        },
+        "theta": _plain(theta),
+        "prior": densities(prior),
+        "old": densities(old),
+        "likelihood": _plain(np.exp(task.log_likelihood(theta[:, None]))),
+        "targets": [
+            {
+                "beta": b,
+                "mean": m,
+                "variance": v,
+                "forgotten_mean": fm,
+                "forgotten_variance": fv,
+                "log_z": z,
+                "density": d,
+            }
+            for b, m, v, fm, fv, z, d in zip(
+                _plain(rates),
+                _plain(targets.mean[:, 0]),
+                _plain(targets.variance[:, 0]),
+                _plain(forgotten.m[:, 0]),
+                _plain(forgotten.v2[:, 0]),
+                _plain(forgotten.log_z),
+                densities(targets),
+                strict=True,
+            )
+        ],
+        "predictive": {
+            "beta": _plain(curve),
+            "log_probability": _plain(log_predictive(old, prior, task, curve)),
+            "best": {
+                "beta": best.beta,
+                "log_probability": best.log_predictive,
+                "gain": best.gain,
+                "how": best.how,
+                "excess": best.excess,
+                "checked": best.checked,
+            },
+        },
+        "lambdas": {
+            "beta": _plain(below_one),
+            "af1": {name: _plain(value) for name, value in lambdas_af1(below_one)._asdict().items()},
+            "af2": {name: _plain(value) for name, value in lambdas_af2(below_one)._asdict().items()},
+        },
+    }
+
+
+def _plain(values: Array) -> list[Any]:
+    return values.tolist()

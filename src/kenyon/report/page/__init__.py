@@ -1,6 +1,6 @@
 """Results as one HTML file that opens offline: tables, charts, and the origin of every number.
 
-`views` says what a chart is, `sections` how to add one of your own, `analyses` where to put one beside a result.
+`kenyon.utils.views` describes charts, `entries` how to add a section, `sections` where to save an analysis.
 """
 
 from __future__ import annotations
@@ -8,21 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from kenyon.report.page import measures
-from kenyon.report.page.analyses import analyses
+from kenyon.report.page import sections  # noqa: F401  (registers them)
 from kenyon.report.page.document import whole_page
 from kenyon.report.page.entries import SECTIONS, Entry, Group, Section, collect, section
 from kenyon.report.page.games import collect_games
-from kenyon.rl.results import has_images
 from kenyon.utils.files import as_path, write_atomically
 
-__all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "measures", "section", "write_report"]
-
-section("analyses")(analyses)  # after what Kenyon measures itself
+__all__ = ["SECTIONS", "Entry", "Group", "Section", "Written", "section", "write_report"]
 
 
 @dataclass(frozen=True)
 class Written:
+    """A report that was written."""
+
     path: Path
     size: int  # bytes
     results: int
@@ -30,10 +28,13 @@ class Written:
 
 
 def write_report(results: Path | str, out: Path | str = "report.html", *, apart: bool = False) -> Written:
-    """Make the page of all results at or below a path. `apart` labels those under different settings.
+    """Write the page of all results at or below a path.
 
-    Without `apart` such results are refused, since one table would compare what cannot be compared.
+    Results of one method under different settings are refused, since one table would compare what cannot be compared;
+    with `apart` they are labelled by what differs.
     """
+    from kenyon.rl.results import has_images
+
     source, target = as_path("results", results), as_path("out", out)
     if target.is_dir():
         target = target / "report.html"

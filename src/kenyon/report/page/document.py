@@ -1,13 +1,12 @@
-"""Which colour and mark a method has, everywhere on a page.
-
-Nine colours, each for a light and a dark page. Between any two of them the distance in Oklab is at least 0.08 for
-people with red-, green- or blue-blindness, and their contrast with the page is at least 3 : 1 (tests measure both).
-Beyond nine, colours come again with another mark; names stand beside the marks wherever there is room.
-
-The page: one file with its style, its script and its values inside, which asks nobody for anything.
+"""The page: one file with its style, script and values inside, which makes no requests.
 
 A content policy with the hashes of the script and the style lets the browser run these and nothing else, whatever a
 result file contains.
+
+Methods have the same color and mark everywhere on the page. There are nine colors, each for a light and a dark page.
+Between any two of them the distance in Oklab is at least 0.08 for people with red-, green- or blue-blindness, and
+their contrast with the page is at least 3 : 1 (tests measure both). Further methods repeat colors with another mark;
+names are next to the marks if there is room.
 """
 
 from __future__ import annotations
@@ -21,16 +20,24 @@ from typing import Any
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Kept
-from kenyon.experiments.runner import REFERENCE
-from kenyon.report.markdown import ORDER, published_sentence
+from kenyon.methods.registry import hue_of, place
+from kenyon.report.formats import published_sentence
 from kenyon.report.page.entries import Group, Section, sections_of
 from kenyon.report.page.games import Suite, suite_part
 from kenyon.report.page.html import Figures, Ids, Markup, breakable, joined, tag
-from kenyon.report.page.origin import Origin, origin_part, runs_table
-from kenyon.report.page.summary import best_entry, overview_table, pm, standing, summary_tables
-from kenyon.report.tables import HELD_OUT
+from kenyon.report.page.summary import (
+    Origin,
+    best_entry,
+    origin_part,
+    overview_table,
+    pm,
+    runs_table,
+    standing,
+    summary_tables,
+)
+from kenyon.report.tables import HELD_OUT, REFERENCE
 from kenyon.utils.text import counted
-from kenyon.utils.views import View, ViewError, checked
+from kenyon.utils.views import View, ViewError, checked, frames
 from kenyon.version import __version__
 
 # name: (on a light page, on a dark page)
@@ -47,40 +54,29 @@ PALETTE = {
 }
 PAPER = ("#fffdf9", "#15171b")
 MARKS = ("circle", "square", "triangle", "diamond", "plus", "cross")
-USUAL = {
-    "finetune": "grey",
-    "ewc": "blue",
-    "mas": "green",
-    "si": "purple",
-    "ewc-af1": "sky",
-    "mcl-ewc": "gold",
-    "mcl-mas": "brown",
-    "caf-ewc": "red",
-    "caf-mas": "pink",
-}
 
 
-def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[str]]:
-    """Label -> [colour, mark], for labels with their methods: a colour a method, and a mark a label within it.
+def styles(methods: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return label -> [color, mark] for labels with their methods: a color per method, a mark per label of a method.
 
-    Methods take their usual colours first; the others get what is left, in the given order. Where all is of one
-    method, colours tell its points apart.
+    Methods with a color of their own take it first; the others get the rest, in the order of their families.
+    If all labels are of one method, they differ in color.
     """
     if len(set(methods.values())) == 1:
-        usual, n = USUAL.get(next(iter(methods.values()))), len(PALETTE)
-        colours = sorted(PALETTE, key=lambda colour: colour != usual)  # its own first
-        return {label: [colours[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
-    names = sorted(set(methods.values()), key=lambda m: (order.index(m) if m in order else len(order), m))
-    taken: dict[str, str] = {m: USUAL[m] for m in names if m in USUAL}
+        usual, n = hue_of(next(iter(methods.values()))), len(PALETTE)
+        colors = sorted(PALETTE, key=lambda color: color != usual)  # its own first
+        return {label: [colors[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
+    names = sorted(set(methods.values()), key=place)
+    taken = {m: hue for m in names if (hue := hue_of(m)) is not None}
     uses = dict.fromkeys(PALETTE, 0)
-    for colour in taken.values():
-        uses[colour] += 1
+    for color in taken.values():
+        uses[color] += 1
     rounds = dict.fromkeys(taken, 0)
     for method in names:
         if method not in taken:
-            colour = min(PALETTE, key=lambda c: uses[c])
-            taken[method], rounds[method] = colour, uses[colour]
-            uses[colour] += 1
+            color = min(PALETTE, key=lambda c: uses[c])
+            taken[method], rounds[method] = color, uses[color]
+            uses[color] += 1
     found: dict[str, list[str]] = {}
     points = dict.fromkeys(names, 0)
     for label, method in methods.items():
@@ -90,7 +86,7 @@ def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[s
 
 
 def css_variables() -> str:
-    """The palette as CSS custom properties, each for both schemes."""
+    """Return the palette as CSS custom properties, each for both schemes."""
     pairs = {**PALETTE, "paper": PAPER}
     return "".join(f"--{name}:light-dark({light},{dark});" for name, (light, dark) in pairs.items())
 
@@ -100,7 +96,7 @@ SCRIPTS = ("draw", "explore", "lines", "scatter", "bars", "heatmap", "tables", "
 
 
 def whole_page(groups: Sequence[Group], name: str, suites: Sequence[Suite] = ()) -> str:
-    """The whole page. Where it would be too large, heat maps keep their first frame only, then images go."""
+    """Make the page. If it is too large, leave out all but the first frames of heat maps, and then images."""
     sections = {g.benchmark: sections_of(g) for g in groups}
     for lean, left_out in enumerate(("", "the matrices of single runs", "the matrices of single runs, and images")):
         kept = {b: [_lean(s, lean) for s in some] for b, some in sections.items()}
@@ -119,11 +115,7 @@ def _lean(section: Section, step: int) -> Section:
 
 
 def _first_frame(view: View) -> View:
-    return (
-        {**view, "data": view["data"][:1]}
-        if view["kind"] == "heatmap" and isinstance(view["data"][0], dict)
-        else view
-    )
+    return {**view, "data": view["data"][:1]} if view["kind"] == "heatmap" and frames(view) else view
 
 
 def _page(
@@ -143,7 +135,7 @@ def _page(
     notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
     labels = {e.label: e.result.method for g in groups for e in g.shown}
     labels |= {e.label: e.result.method for s in suites for e in s.entries}
-    values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
+    values = {"styles": styles(labels), "views": figures.views, "names": list(figures.names)}
     style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
     early = _asset("theme.js")
     script = f'"use strict";(() => {{\n{script}}})();\n'
@@ -173,13 +165,13 @@ def _page(
 def _header(groups: Sequence[Group], suites: Sequence[Suite], name: str, places: Sequence[tuple[str, str]]) -> Markup:
     results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.shown]
     results += [e.result for s in suites for e in s.entries]
-    beside = sum(len(e.result.runs) for g in groups for e in g.entries if e not in g.shown)
+    others = sum(len(e.result.runs) for g in groups for e in g.entries if e not in g.shown)
     runs = [run for r in results for run in r.runs]
     lost = sum(not run.complete for run in runs)
     dates = sorted(f.finished[:10] for r in results for f in r.fleets)
     when = f", finished {dates[0]}" + (f" to {dates[-1]}" if dates[0] != dates[-1] else "") if dates else ""
     facts = [counted(len(results), "result"), counted(len(runs), "run") + (f" ({lost} diverged)" if lost else "")]
-    facts += [f"{beside} more of {REFERENCE} to measure forward transfer by"] if beside else []
+    facts += [f"{others} more of {REFERENCE} to measure forward transfer by"] if others else []
     kinds = [counted(len(groups), "benchmark")] if groups else []
     kinds += [f"{counted(len(suites), 'suite')} of games"] if suites else []
     places = [*([("Overview", "overview")] if groups else []), *places]
@@ -221,7 +213,7 @@ def _overview(
 
 
 def _by_height(groups: Sequence[Group]) -> list[Group]:
-    """Charts of a height beside one another."""
+    """Sort charts by height, so that neighbors have the same."""
     return sorted((g for g in groups if g.drawn), key=lambda g: len(g.drawn))
 
 
@@ -261,8 +253,8 @@ def _within(group: Group, places: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _origins(group: Group, places: dict[str, str], place: str) -> Markup:
-    beside = len(group.shown) < len(group.entries)
-    alone = f" {REFERENCE} learns every task from a random start: forward transfer is measured against it." * beside
+    hidden = len(group.shown) < len(group.entries)
+    alone = f" {REFERENCE} learns every task from a random start: forward transfer is measured against it." * hidden
     some = [Origin(e.label, e.file, e.result, runs_table(e.result), places[e.label]) for e in group.entries]
     return origin_part(f"The file, settings, runs and machines behind every number.{alone}", some, place)
 
@@ -271,7 +263,7 @@ def _checked(section: Section) -> Section:
     try:
         views = [checked(view) for view in section.views]
     except ViewError as error:
-        raise ViewError(f"The section '{section.title}' has a view that is none: {error}.") from error
+        raise ViewError(f"The section '{section.title}' has a view that is not valid: {error}.") from error
     return Section(section.title, views, section.note, section.small)
 
 
@@ -281,7 +273,7 @@ def _asset(name: str, *, palette: bool = False) -> str:
 
 
 def _policy(style: str, *scripts: str) -> str:
-    """No requests at all; of scripts and styles only these, by their hashes."""
+    """A content policy: no requests, and only these scripts and this style, by their hashes."""
 
     def digest(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -296,6 +288,6 @@ def _policy(style: str, *scripts: str) -> str:
 
 
 def _json(values: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot close its script element."""
     text = json.dumps(values, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

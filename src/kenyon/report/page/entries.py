@@ -1,6 +1,6 @@
-"""What a report is made of: results with their labels and files, benchmark by benchmark.
+"""Results of a report by benchmark, with labels and files, and the registry of a benchmark's sections.
 
-The sections of a benchmark's part of the page: a registry, name -> function from its results to what is shown.
+A section is a function from the results of a benchmark to views:
 
     from kenyon.report.page import Section, section
 
@@ -9,34 +9,37 @@ The sections of a benchmark's part of the page: a registry, name -> function fro
         bars = [{"name": e.label, "value": e.result.aac.sem} for e in group.shown if e.result.aac]
         return Section("Spread", [{"kind": "bars", "title": "Standard error", "x": "per cent", "data": bars}])
 
-Sections appear in the order in which they were registered. `kenyon.utils.views` says what a view is.
+Sections appear in the order of their registration. `kenyon.utils.views` describes views.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from kenyon.experiments.compare import File, labels, reported
+import numpy as np
+
 from kenyon.experiments.results import Result
-from kenyon.experiments.runner import REFERENCE
+from kenyon.methods.registry import place
 from kenyon.metrics import Summary
-from kenyon.report.markdown import ORDER
-from kenyon.report.tables import REFERENCES, point_text
+from kenyon.report.tables import REFERENCE, REFERENCES, point_text
 from kenyon.utils.views import View
 
 OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
+EXACT = 15  # decimals of values that the page rounds itself, to agree with the tables
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One result, as the page shows it."""
+    """One result of the page."""
 
     label: str  # unique in its benchmark
     result: Result
-    file: str  # relative to the folder above the results: what a reader can find again
+    file: str  # relative to the parent of the results folder, to find it again
     folder: Path  # of the file; analyses are in its folder `analysis`
 
     @cached_property
@@ -45,7 +48,7 @@ class Entry:
 
     @property
     def compared(self) -> bool:
-        """Whether it can be the best: not what others are measured against."""
+        """False for references, which cannot be the best."""
         return self.result.method not in REFERENCES
 
 
@@ -58,17 +61,17 @@ class Group:
 
     @property
     def held_out(self) -> bool:
-        """Whether these are runs of a search, whose accuracies are not of test data."""
+        """True for runs of a search, whose accuracies are not of test data."""
         return any(e.result.held_out for e in self.entries)
 
     @property
     def shown(self) -> list[Entry]:
-        """Without the reference for forward transfer, whose average accuracy means nothing, unless it is all."""
+        """Entries without the reference of forward transfer, unless there are no others."""
         return [e for e in self.entries if e.result.method != REFERENCE] or list(self.entries)
 
     @cached_property
     def variants(self) -> dict[str, list[Entry]]:
-        """Method -> points of its grid, where the method also has a result of its own: they stand below it."""
+        """Method -> its grid points, for methods that also have a result without a grid."""
         own = {e.result.method for e in self.shown if not e.result.point}
         found: dict[str, list[Entry]] = {}
         for e in self.shown:
@@ -78,12 +81,12 @@ class Group:
 
     @cached_property
     def main(self) -> list[Entry]:
-        """Those shown, without the variants."""
+        """Shown entries without the variants."""
         return [e for e in self.shown if not e.result.point or e.result.method not in self.variants]
 
     @cached_property
     def drawn(self) -> list[Entry]:
-        """Those that charts have room for: every method, and of many points of grids the best a method and of all."""
+        """Entries of charts: every method, and of many grid points the best of each method and of all."""
         rated = [(aac.mean, e) for e in self.main if (aac := e.aac) is not None]
         rated.sort(key=lambda pair: -pair[0])
         of_method: dict[str, int] = {}
@@ -97,7 +100,9 @@ class Group:
 
 
 def collect(path: Path, *, apart: bool = False) -> list[Group]:
-    """All results at or below a path, labelled. Refuses what does not belong in one table."""
+    """Read and label all results at or below a path. Raise an error for results that cannot share a table."""
+    from kenyon.experiments.compare import File, labels, reported
+
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
     files = [File(name.absolute().relative_to(top).as_posix(), result, name) for name, result in reported(path)]
     titles: dict[str, list[File[Result]]] = {}
@@ -110,35 +115,57 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
     return [Group(name, sorted(some, key=_place)) for name, some in sorted(found.items())]
 
 
-def _place(entry: Entry) -> tuple[int, str, bool, str]:
-    """Simple methods first; below a method its points, in the order of their values."""
-    method = entry.result.method
+def _place(entry: Entry) -> tuple[tuple[int, int, str], bool, str]:
+    """Sort key: simple methods first; after a method its grid points, in the order of their values."""
     point = entry.result.point.items()
     values = [f"{n} {v:030.10f}" if isinstance(v, (int, float)) else f"{n} {v}" for n, v in point]
-    rank = ORDER.index(method) if method in ORDER else len(ORDER)
-    return rank, method, bool(entry.result.point), " ".join(values) + entry.label
+    return place(entry.result.method), bool(entry.result.point), " ".join(values) + entry.label
+
+
+def number(value: float | None, digits: int = 4) -> float | None:
+    """Round a number for JSON; None if it is not finite."""
+    return None if value is None or not math.isfinite(value) else round(float(value), digits)
+
+
+def numbers(values: Any, digits: int = 4) -> Any:
+    """Round an array for JSON, as nested lists; None for values that are not finite."""
+    rounded = np.round(np.asarray(values, dtype=float), digits)
+    known: Any = rounded.astype(object)
+    known[~np.isfinite(rounded)] = None
+    return known.tolist()
+
+
+def bar(label: str, summary: Summary) -> dict[str, Any]:
+    """A bar of a view: mean, standard error and single runs."""
+    return {
+        "name": label,
+        "value": number(summary.mean, EXACT),
+        "error": number(summary.sem, EXACT),
+        "points": [v for v in numbers(summary.runs) if v is not None],
+    }
 
 
 def values_of(entry: Entry) -> str:
-    """A point's name where its method is known; it may be broken between values."""
+    """The values of a grid point, with spaces at which the line may break."""
     return point_text(entry.result.method, entry.label).replace(",", ", ")
 
 
 @dataclass(frozen=True)
 class Section:
+    """A titled part of a benchmark's results."""
+
     title: str
     views: Sequence[View]
     note: str = ""
-    small: bool = False  # views beside one another, many of a kind, with one choice of frame for all heat maps
+    small: bool = False  # many small views side by side, with one choice of frame for all heat maps
 
 
-# None, or an empty list, where a section has nothing to say about these results.
-Maker = Callable[[Group], Section | list[Section] | None]
+Maker = Callable[[Group], Section | list[Section] | None]  # None or []: no such section for these results
 SECTIONS: dict[str, Maker] = {}
 
 
 def section(name: str) -> Callable[[Maker], Maker]:
-    """Register a section under a name; a name that is there already is replaced, in its place."""
+    """Register a section under a name; a section of the same name is replaced, in its place."""
 
     def add(maker: Maker) -> Maker:
         SECTIONS[name] = maker
@@ -150,6 +177,6 @@ def section(name: str) -> Callable[[Maker], Maker]:
 def sections_of(group: Group) -> list[Section]:
     found: list[Section] = []
     for maker in SECTIONS.values():
-        made = maker(group)
-        found += made if isinstance(made, list) else [made] if made is not None else []
+        made = maker(group) or []
+        found += [made] if isinstance(made, Section) else made
     return found

@@ -1,4 +1,4 @@
-"""Suites of games on the page: scores of every method, what they come to beside fine-tuning, and their origin."""
+"""Suites of games on the page: scores of every method, measures relative to fine-tuning, and origins."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from kenyon.report.markdown import place
+from kenyon.methods.registry import place
 from kenyon.report.page.entries import Section
 from kenyon.report.page.html import MISSING, Figures, Markup, breakable, joined, scrolled, shown, table, tag
-from kenyon.report.page.origin import Origin, origin_part
-from kenyon.report.page.summary import pm
+from kenyon.report.page.summary import Origin, origin_part, pm
 from kenyon.report.tables import duration, run_count
-from kenyon.rl.results import GameResult, measures, saved_scores, unmeasured
-from kenyon.rl.scores import Measured, fig6
 from kenyon.utils.text import counted
+
+if TYPE_CHECKING:
+    from kenyon.rl.results import GameResult
+    from kenyon.rl.scores import Measured
 
 
 @dataclass(frozen=True)
 class Played:
-    """One method or point of a suite."""
+    """One method or grid point of a suite."""
 
     label: str  # unique in its suite
     result: GameResult
@@ -29,6 +31,8 @@ class Played:
 
 @dataclass(frozen=True)
 class Suite:
+    """The results of one suite of games."""
+
     title: str
     entries: Sequence[Played]
 
@@ -38,7 +42,9 @@ class Suite:
 
 
 def collect_games(path: Path) -> list[Suite]:
-    """All scores at or below a path, labelled by what differs."""
+    """Read all scores at or below a path, labelled by what differs."""
+    from kenyon.rl.results import saved_scores
+
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
     return [
         Suite(
@@ -53,7 +59,10 @@ def collect_games(path: Path) -> list[Suite]:
 
 
 def suite_part(suite: Suite, figures: Figures, where: str, places: Mapping[str, str]) -> Markup:
-    """Its part of the page. `places`: of the origins, by label."""
+    """Make the part of a suite. `places`: ids of the origins, by label."""
+    from kenyon.rl.results import measures, unmeasured
+    from kenyon.rl.scores import fig6
+
     results, found = suite.results, measures(suite.results)
     games = suite.entries[0].result.games
     seeds = {run.seed for r in results.values() for run in r.runs}
@@ -103,12 +112,12 @@ def _scores(suite: Suite, games: Sequence[str], found: Mapping[str, Measured], p
 
 
 def _both(result: GameResult, game: int) -> Markup:
-    """In the end, and below it when the game had just been learned."""
+    """The final score, and below it the score just after learning."""
     return joined(pm(result.final(game), 1), tag("br"), f"({pm(result.learned(game), 1)})")
 
 
 def _runs(result: GameResult) -> Markup:
-    """Every run's scores in the end."""
+    """A table of the final scores of every run."""
     rows = []
     for run in result.runs:
         scores = [_score(v) for v in run.matrix[-1]] if run.complete else [MISSING] * len(result.games)

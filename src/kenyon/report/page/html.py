@@ -1,12 +1,11 @@
-"""HTML from Python values, escaped.
+"""Escaped HTML from Python values, and views as figures.
 
-Text becomes HTML in one place, `tag`: a plain string is escaped, what `tag` returned is not escaped again. So a
-name from a result file can never become markup, whatever it contains.
+`tag` is the one place where text becomes HTML: a plain string is escaped, `Markup` is not escaped again. So a name
+from a result file never becomes markup, whatever it contains.
 
-Views as figures: a caption, a place that the script draws in, and the numbers as a table.
-
-The script draws from the same values that stand in the tables, so charts fit the width of the screen and their text
-stays legible on a phone; without it, and for a screen reader, the tables say all of it.
+A figure has a caption, an element that the script draws in, and the numbers as a table. The script draws from the
+values of the tables, so that charts fit the width of the screen; without it, and for a screen reader, the tables have
+all the numbers.
 """
 
 from __future__ import annotations
@@ -15,19 +14,20 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kenyon.report.page.entries import Section
-from kenyon.utils.views import View
+from kenyon.utils.views import View, frames
+
+if TYPE_CHECKING:
+    from kenyon.report.page.entries import Section
 
 VOID = {"img", "meta", "link", "col", "br", "wbr"}
-OPTIONAL_END = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "option"}  # HTML lets them out, and tables are long
-
+OPTIONAL_END = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "option"}  # end tags left out, as tables are long
 FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ Child = str | int | float | None | Iterable["Child"]
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """One element. Attributes: `class_` for class, `data_value` for data-value; None and False are left out."""
+    """Make an element. Attributes: `class_` for class, `data_value` for data-value; None and False are left out."""
     opened = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     if name in VOID:
         return Markup(opened)
@@ -49,7 +49,7 @@ def joined(*children: Child) -> Markup:
 
 
 def breakable(label: str) -> Markup:
-    """A label that goes on in the next line between its values rather than within one."""
+    """Make a label whose line breaks are between its values."""
     parts = re.split(r"(?<=,)(?=\S)|(?<=, )|(?=\[)", label)
     if len(parts) == 1 or any(len(part) > 30 or " " in part.rstrip(" ") for part in parts):
         return joined(label)
@@ -60,12 +60,13 @@ def breakable(label: str) -> Markup:
 
 
 def _child(child: Child) -> str:
-    if child is None:
-        return ""
-    if isinstance(child, Markup):
-        return child
-    if isinstance(child, (str, int, float)):
-        return escape(_printable(str(child)))
+    match child:
+        case None:
+            return ""
+        case Markup():
+            return child
+        case str() | int() | float():
+            return escape(_printable(str(child)))
     return "".join(map(_child, child))
 
 
@@ -79,12 +80,12 @@ def _attribute(key: str, value: str | int | float | bool | None) -> str:
 
 
 def _printable(text: str) -> str:
-    """Control characters and lone surrogates, which HTML does not allow, as the sign for an unknown character."""
+    """Replace control characters and lone surrogates, which HTML does not allow."""
     return FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class Ids:
-    """Names for places on the page: readable, safe and given once."""
+    """Unique, readable and safe ids of elements."""
 
     def __init__(self) -> None:
         self._given: set[str] = set()
@@ -102,7 +103,7 @@ MISSING = "–"
 
 
 def shown(value: float | None, digits: int = 2, *, sign: bool = False) -> str:
-    """A number with a true minus sign, or a dash."""
+    """Return a number with a true minus sign, or a dash."""
     if value is None:
         return MISSING
     text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
@@ -114,11 +115,11 @@ def with_error(value: float | None, error: float | None, digits: int = 2) -> str
 
 
 class Figures:
-    """Draws sections, and keeps the values that the script needs, by the id of their place."""
+    """Sections as HTML, and the views that the script draws, by the id of their element."""
 
     def __init__(self, ids: Ids) -> None:
         self.ids, self.views = ids, dict[str, View]()
-        self.names: dict[tuple[str, ...], int] = {}  # of columns, which many frames share: kept once, by number
+        self.names: dict[tuple[str, ...], int] = {}  # names of columns, which many frames share, by number
 
     def section(self, section: Section, place: str) -> Markup:
         figures = [self.figure(view, place) for view in section.views]
@@ -158,16 +159,17 @@ class Figures:
 
     def _numbered(self, view: View) -> View:
         def frame(one: Any) -> Any:
-            if not isinstance(one, dict) or "columns" not in one:
+            if "columns" not in one:
                 return one
             return {**one, "columns": self.names.setdefault(tuple(map(str, one["columns"])), len(self.names))}
 
-        return {**view, "data": [frame(one) for one in view["data"]]} if view["kind"] == "heatmap" else view
+        named = view["kind"] == "heatmap" and frames(view)
+        return {**view, "data": [frame(one) for one in named]} if named else view
 
     def _controls(self, section: Section, place: str) -> Markup:
-        """One choice of frame and one scale of colours for all heat maps of a section."""
+        """One choice of frame and one color scale for all heat maps of a section."""
         maps = [view for view in section.views if view["kind"] == "heatmap"]
-        names = dict.fromkeys(f["name"] for v in maps for f in v["data"] if isinstance(f, dict))
+        names = dict.fromkeys(frame["name"] for view in maps for frame in frames(view))
         options = [tag("option", name, value=name) for name in names]
         choice = tag("label", "Show ", tag("select", options, data_frames=place), class_="choice", hidden=True)
         scales = {(v.get("scale", "sequential"), *v["range"], v["digits"]) for v in maps if "range" in v}
@@ -189,12 +191,12 @@ def _ramp(scale: str, low: float, high: float, digits: int) -> Markup:
 
 
 def scrolled(inside: Markup, name: str) -> Markup:
-    """A box of its own to scroll in, reachable by keyboard."""
+    """Make a scrolling box, reachable by keyboard."""
     return tag("div", inside, class_="scroll", tabindex=0, role="region", aria_label=f"{name}, table")
 
 
 def table(caption: str, head: Sequence[Child], rows: Sequence[Sequence[Child]]) -> Markup:
-    """A real table: a caption, names of columns, and the first cell of a row as its name."""
+    """Make a table with a caption, names of columns, and the first cell of a row as its name."""
     return tag(
         "table",
         tag("caption", tag("div", caption)),
@@ -233,12 +235,11 @@ def _scatter(view: View) -> Markup:
 
 
 def _heatmap(view: View) -> Markup:
-    """The first frame; the script puts another one in when it is chosen."""
-    first = view["data"][0]
-    rows = first["data"] if isinstance(first, dict) else view["data"]
-    texts = [[shown(v, view["digits"]) for v in row] for row in rows]
+    """The first frame; the script replaces it when another one is chosen."""
+    named = frames(view)
+    texts = [[shown(v, view["digits"]) for v in row] for row in (named[0]["data"] if named else view["data"])]
     body = [[str(name), *row] for name, row in zip(view["rows"], texts, strict=True)]
-    frame = f", {first['name']}" if isinstance(first, dict) else ""
+    frame = f", {named[0]['name']}" if named else ""
     caption = joined(f"{view['title']}; rows: {view['y']}, columns: {view['x']}", tag("span", frame))
     return table(caption, ["", *map(str, view["columns"])], body)
 
@@ -250,9 +251,9 @@ def _bars(view: View) -> Markup:
     rows = []
     for one in view["data"]:
         d = view["digits"]
-        beside = [shown(one.get("reference"), d)] if referred else []
+        known = [shown(one.get("reference"), d)] if referred else []
         points = " ".join(shown(v, d) for v in one.get("points", []))
-        rows.append([one["name"], with_error(one["value"], one.get("error"), d), *beside, points])
+        rows.append([one["name"], with_error(one["value"], one.get("error"), d), *known, points])
     return table(view["title"], head, rows)
 
 
@@ -269,11 +270,13 @@ def _images(view: View) -> Markup:
 
 
 def _table(view: View) -> Markup:
-    rows = [[v if isinstance(v, str) else _cell(v, view["digits"]) for v in row] for row in view["data"]]
+    rows = [[_cell(v, view["digits"]) for v in row] for row in view["data"]]
     return table(view["title"], view["columns"], rows)
 
 
-def _cell(value: float | None, digits: int) -> str:
+def _cell(value: str | float | None, digits: int) -> str:
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else shown(value, digits)
 
 

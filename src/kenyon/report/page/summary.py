@@ -1,32 +1,33 @@
-"""The numbers a reader comes for: the overview of all benchmarks, and the summary table of one."""
+"""Tables of the page: the overview, the summary of a benchmark, and the origin of every number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from kenyon.experiments.published import published_for
-from kenyon.experiments.results import Result
-from kenyon.metrics import Summary
-from kenyon.report.page.entries import Entry, Group, values_of
+import numpy as np
+
+from kenyon.experiments.results import Kept, Result, Run, value_text
+from kenyon.metrics import Summary, average_accuracy, backward_transfer, forward_transfer, learning_accuracy
+from kenyon.report.page.entries import Entry, Group, bar, values_of
 from kenyon.report.page.html import MISSING, Markup, breakable, joined, scrolled, shown, table, tag, with_error
-from kenyon.report.page.measures import bar
-from kenyon.report.tables import best_points, duration, of_fewer, run_count
+from kenyon.report.tables import best_points, duration, of_fewer, published, run_count
 from kenyon.utils.text import counted
 from kenyon.utils.views import View
 
 
 def pm(summary: Summary | None, digits: int = 2) -> str:
-    """mean ± standard error, as the tables of the terminal have it."""
+    """Return mean ± standard error, or a dash."""
     if summary is None:
         return MISSING
     return with_error(summary.mean, None if math.isnan(summary.sem) else summary.sem, digits)
 
 
 def distance(result: Result) -> float | None:
-    """Measured minus published average accuracy, in standard errors of the measured mean."""
-    value, aac = published_for(result), result.aac
+    """Return measured minus published average accuracy, in standard errors of the measured mean."""
+    value, aac = published(result), result.aac
     if value is None or aac is None or not aac.sem > 0:
         return None
     return (aac.mean - value) / aac.sem
@@ -34,6 +35,8 @@ def distance(result: Result) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
+    """A cell of the summary."""
+
     text: str
     value: float | None  # to sort by
     tip: str = ""
@@ -41,11 +44,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
+    """A column of the summary."""
+
     name: str
     meaning: str
     cell: Callable[[Result], Cell]
-    best: bool = False  # the largest is marked
-    optional: bool = False  # left out where nothing has a value
+    best: bool = False  # mark the largest value
+    optional: bool = False  # leave the column out if it is empty
 
 
 def _measure(name: str, digits: int) -> Callable[[Result], Cell]:
@@ -67,11 +72,11 @@ def _runs(result: Result) -> Cell:
 
 
 def _published(result: Result) -> Cell:
-    return Cell(shown(published_for(result)), published_for(result))
+    return Cell(shown(published(result)), published(result))
 
 
 def _distance(result: Result) -> Cell:
-    value, known, aac = distance(result), published_for(result), result.aac
+    value, known, aac = distance(result), published(result), result.aac
     if value is None or known is None or aac is None:
         return Cell(MISSING, None)
     tip = f"{shown(aac.mean - known, sign=True)} points, standard error {shown(aac.sem)}"
@@ -103,7 +108,7 @@ COLUMNS = (
 
 
 def summary_tables(group: Group, origins: Mapping[str, str]) -> list[Markup]:
-    """The methods, and folded below them the points of each method's grid. Every number is a link to its origin."""
+    """Tables of the methods, and folded below it of each method's grid points. Numbers are links to their origin."""
     folded = [
         tag(
             "details",
@@ -117,7 +122,7 @@ def summary_tables(group: Group, origins: Mapping[str, str]) -> list[Markup]:
 
 
 def _summary(entries: Sequence[Entry], name: str, origins: Mapping[str, str], *, short: bool = False) -> Markup:
-    """`short`: points are named by their values alone."""
+    """The summary table. `short`: grid points are named by their values alone."""
     cells = {e.label: {c.name: c.cell(e.result) for c in COLUMNS} for e in entries}
     columns = [c for c in COLUMNS if not c.optional or any(some[c.name].value is not None for some in cells.values())]
     starred = set(best_points({e.label: e.result for e in entries}).values())
@@ -158,27 +163,27 @@ def _best(cells: Sequence[Cell]) -> float | None:
 
 
 def _row(
-    entry: Entry, told: str, cells: Mapping[str, Cell], best: Mapping[str, float | None], origin: str, starred: bool
+    entry: Entry, text: str, cells: Mapping[str, Cell], best: Mapping[str, float | None], origin: str, starred: bool
 ) -> Markup:
     made = []
     for column, cell in cells.items():
         wins = entry.compared and cell.value is not None and cell.value == best.get(column)
-        text = joined(cell.text, tag("span", " (best)", class_="unseen") if wins else None)
+        number = joined(cell.text, tag("span", " (best)", class_="unseen") if wins else None)
         tip = cell.tip or None
-        link = tag("a", text, href=f"#{origin}", data_tip=tip, aria_description=tip)
+        link = tag("a", number, href=f"#{origin}", data_tip=tip, aria_description=tip)
         value = None if cell.value is None else repr(float(cell.value))
         made.append(tag("td", link, data_value=value, class_="best" if wins else None))
     star = tag("abbr", " ★", title="the best point of its method") if starred else None
-    named = tag("span", breakable(told), star) if entry.result.point else told
+    named = tag("span", breakable(text), star) if entry.result.point else text
     name = tag("a", tag("span", class_="swatch", data_label=entry.label), named, href=f"#{origin}")
     return tag("tr", tag("th", name, scope="row", class_="of-grid" if entry.result.point else None), made)
 
 
 def standing(group: Group) -> View:
-    """Average accuracy of all methods, best first, beside what was published."""
+    """Return a chart of the average accuracy of all methods, best first, with the published values."""
     rated = [(e, aac) for e in group.drawn if (aac := e.aac) is not None]
     rated.sort(key=lambda pair: -pair[1].mean)
-    data = [bar(e.label, aac) | {"reference": published_for(e.result)} for e, aac in rated]
+    data = [bar(e.label, aac) | {"reference": published(e.result)} for e, aac in rated]
     return {
         "kind": "bars",
         "title": group.benchmark,
@@ -217,3 +222,99 @@ def overview_table(
         )
     head = ["benchmark", "results", "runs", "best", "its AAC, %", "device", "time"]
     return scrolled(table("All benchmarks", head, rows), "Overview")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The origin of one result, of images or of games."""
+
+    label: str
+    file: str
+    result: Kept[Any, Any]
+    runs: Markup  # a table of them
+    place: str  # where links to it lead
+
+
+def origin_part(note: str, some: Sequence[Origin], place: str) -> Markup:
+    """Make the last part of a benchmark or suite."""
+    return tag(
+        "section",
+        tag("h3", "Origin", id=f"{place}-title"),
+        tag("p", note, class_="note"),
+        [_folded(one) for one in some],
+        class_="part",
+        id=place,
+        aria_labelledby=f"{place}-title",
+    )
+
+
+def _folded(one: Origin) -> Markup:
+    """A folded element; a link to the place inside opens it."""
+    parts = [
+        _settings(one.result),
+        scrolled(one.runs, f"Runs of {one.label}"),
+        scrolled(_fleets(one.result), f"Machines of {one.label}") if one.result.fleets else None,
+    ]
+    return tag(
+        "details",
+        tag("summary", tag("span", class_="swatch", data_label=one.label), one.label),
+        tag("div", tag("p", "File: ", tag("code", one.file)), parts, id=one.place, class_="inside", tabindex=-1),
+        class_="origin",
+    )
+
+
+def _settings(result: Kept[Any, Any]) -> Markup:
+    from kenyon.experiments.store import flatten
+
+    settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
+    if result.point:
+        settings |= {"values of this point": ", ".join(f"{k}={value_text(v)}" for k, v in result.point.items())}
+    if result.unsealed:
+        settings["without a checksum"] = f"numbers of seeds {', '.join(map(str, result.unsealed))}"
+    texts = {n: ", ".join(map(str, v)) if isinstance(v, list) else value_text(v) for n, v in settings.items()}
+    pairs = [tag("div", tag("dt", name), tag("dd", text)) for name, text in texts.items()]
+    return tag("dl", pairs, class_="settings")
+
+
+def runs_table(result: Result) -> Markup:
+    head = ["seed", "AAC, %", "BWT", "FWT", "just learned, %", "ended", "tasks in their order"]
+    return table("Runs", head, [_run(result, run) for run in result.runs])
+
+
+def _run(result: Result, run: Run) -> list[str]:
+    measured = _measured(result, run) if run.complete else [MISSING] * 4
+    if run.diverged is None:
+        ended = "complete"
+    else:
+        task, epoch = run.diverged
+        ended = f"diverged in task {task + 1}, epoch {epoch + 1}"
+    return [str(run.seed), *measured, ended, ", ".join(run.tasks)]
+
+
+def _measured(result: Result, run: Run) -> list[str]:
+    matrix = run.matrix
+    values: list[float] = [average_accuracy(matrix)] + [math.nan] * 3
+    if len(run.accuracy) == len(run.tasks):
+        alone = result.alone.get(run.seed)
+        values[1] = backward_transfer(matrix)
+        values[2] = forward_transfer(matrix, np.array(alone)) if alone is not None else math.nan
+        values[3] = learning_accuracy(matrix)
+    return [shown(v if math.isfinite(v) else None) for v in values]
+
+
+def _fleets(result: Kept[Any, Any]) -> Markup:
+    head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
+    rows = []
+    for fleet in result.fleets:
+        share = f", their share of {fleet.together} runs trained together" if fleet.together else ""
+        rows.append(
+            [
+                ", ".join(map(str, fleet.seeds)),
+                f"{fleet.seconds:,.2f} ({duration(fleet.seconds)}){share}",
+                fleet.device,
+                fleet.precision,
+                fleet.finished.replace("T", " ").removesuffix("+00:00"),
+                ", ".join(f"{name} {version}" for name, version in fleet.versions.items()),
+            ]
+        )
+    return table("Where and when", head, rows)

@@ -1,37 +1,35 @@
-"""The built-in sections: what Kenyon measures, as views."""
+"""The sections of a benchmark's part of the page: built-in measures, and saved analyses.
+
+An analysis is METHOD/analysis/NAME.json; sections are one per name, methods side by side. A file is a view, a list of
+views, or has one as its `view`, like those of `kenyon analyse`. Of these, measurements of runs that have been trained
+again since are named and not shown.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
+from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, Run
 from kenyon.metrics import Array, Summary, average_curve, expertise
-from kenyon.report.page.entries import OF_ALL, Entry, Group, Section, section, values_of
-from kenyon.utils.views import View
+from kenyon.report.page.entries import OF_ALL, Entry, Group, Section, bar, number, numbers, section, values_of
+from kenyon.utils.formats import check_json
+from kenyon.utils.views import View, ViewError, checked, frames
 
 T = TypeVar("T")
-EXACT = 15  # decimals of what is rounded for the reader by the page, that it may say what the tables say
 SHOWN = 1  # decimals in a heat map; most of the page is matrices
-
-
-def number(value: float | None, digits: int = 4) -> float | None:
-    """For JSON: null where nothing finite was measured."""
-    return None if value is None or not math.isfinite(value) else round(float(value), digits)
-
-
-def numbers(values: Any, digits: int = 4) -> Any:
-    """An array as nested lists."""
-    rounded = np.round(np.asarray(values, dtype=float), digits)
-    known: Any = rounded.astype(object)
-    known[~np.isfinite(rounded)] = None
-    return known.tolist()
+OUTDATED = "Not shown, for the runs have changed since it was measured: {}. `kenyon analyse` measures what is new."
 
 
 def some_of(group: Group) -> str:
-    """Says so where a chart leaves results out."""
+    """A sentence for charts that leave results out."""
     drawn, shown = len(group.drawn), len(group.main)
     rated = sum(e.aac is not None for e in group.main)
     without = f" {shown - rated} without a complete run." if shown > rated else ""
@@ -111,7 +109,7 @@ def _plasticity(title: str, found: list[Point]) -> View:
 
 
 def _near(found: list[tuple[T, float]]) -> list[tuple[T, float]]:
-    """Without what is below the widest gap of the values, where that is little and presses the rest together."""
+    """Return the points above the widest gap, if few lie below it and compress the scale of the rest."""
     values = sorted(value for _, value in found)
     if len(values) < 4:
         return []
@@ -258,10 +256,156 @@ def _diversity(title: str, values: list[tuple[str, Summary | None]]) -> View:
     }
 
 
-def bar(label: str, summary: Summary) -> dict[str, Any]:
-    return {
-        "name": label,
-        "value": number(summary.mean, EXACT),
-        "error": number(summary.sem, EXACT),
-        "points": [v for v in numbers(summary.runs) if v is not None],
-    }
+# ---------------------------------------------------------------------- saved analyses
+
+
+class _Measurement(msgspec.Struct):
+    """A run of a saved analysis."""
+
+    seed: int
+    run: str | msgspec.UnsetType = msgspec.UNSET  # digest of its numbers; unset in files of an earlier version
+    basis: str | None = None
+
+
+class _Analysis(msgspec.Struct):
+    """The part of a saved analysis that tells if it is outdated."""
+
+    analysis: str
+    configuration: str = ""
+    runs: list[_Measurement] = []
+    of: dict[str, str] | msgspec.UnsetType = msgspec.UNSET  # label -> file, if it shows several results
+    basis: dict[str, dict[str, str | None]] = {}
+
+
+@section("analyses")
+def analyses(group: Group) -> list[Section]:
+    """Sections by name: first BENCHMARK/analysis/NAME.json, which compares methods, then those of the methods."""
+    found: dict[str, list[View]] = {}
+    outdated: dict[str, list[str]] = {}
+    results = {entry.folder: entry.result for entry in group.entries}
+    above = {(entry.folder.parent, entry.file.rsplit("/", 2)[0]) for entry in group.entries if not entry.result.point}
+    folders = [(*one, "") for one in sorted(above)]
+    folders += [(entry.folder, entry.file.rpartition("/")[0], entry.label) for entry in group.entries]
+    for folder, shown, label in folders:
+        for path in sorted((folder / "analysis").glob("*.json")):
+            (body, plain), file = read_analysis(path), f"{shown}/analysis/{path.name}"
+            views = [_titled(view, label, file) for view in plain]
+            if views and outdated_analysis(body, folder, results):
+                outdated.setdefault(path.stem, []).append(file)
+            elif views:
+                found.setdefault(path.stem, []).extend(views)
+    return [_section(name, found.get(name, []), outdated.get(name, [])) for name in sorted({*found, *outdated})]
+
+
+def _section(name: str, views: list[View], outdated: list[str]) -> Section:
+    note = OUTDATED.format(", ".join(outdated)) if outdated else ""
+    return Section(name.replace("_", " ").replace("-", " ").capitalize(), _alike(views), note, small=_small(views))
+
+
+def read_analysis(path: Path) -> tuple[Any, list[View]]:
+    """Return the contents of a file, and the views among them."""
+    body = _body(path)
+    return body, _views(body, path)
+
+
+def _body(path: Path) -> Any:
+    try:
+        body = json.loads(path.read_text(encoding="utf-8"))
+        check_json(body, path)
+        return body
+    except (OSError, ValueError, RecursionError) as error:
+        raise ResultsError(f"{path} cannot be read as JSON ({error}). Repair it or move it away.") from error
+
+
+def _views(body: Any, path: Path) -> list[View]:
+    """The views of a file; none if nothing in it has a kind, as in JSON of other programs."""
+    match body:
+        case {"view": found}:
+            body = found
+    some = body if isinstance(body, list) else [body]
+    if not any(isinstance(one, dict) and "kind" in one for one in some):
+        return []
+    try:
+        return [checked(one) for one in some]
+    except ViewError as error:
+        raise ResultsError(
+            f"{path} is not a view: {error}. kenyon.utils.views describes the form. Repair it or move it away."
+        ) from error
+
+
+def outdated_analysis(body: Any, folder: Path, results: Mapping[Path, Result]) -> bool:
+    """True if `kenyon analyse` measured other runs than the results have now. Other programs' files never are."""
+    saved = _analysis(body)
+    if saved is None:
+        return False
+    if saved.of is not msgspec.UNSET:
+        return any(_part_outdated(saved, label, folder / file, results) for label, file in saved.of.items())
+    return _of_other_runs(saved, results.get(folder))
+
+
+def _analysis(body: Any) -> _Analysis | None:
+    try:
+        return msgspec.convert(body, _Analysis)
+    except msgspec.ValidationError:  # another program's
+        return None
+
+
+def _part_outdated(whole: _Analysis, label: str, file: Path, results: Mapping[Path, Result]) -> bool:
+    """True if one of several compared results has another measurement, needs one, or is gone."""
+    try:
+        if not file.is_file():
+            return True
+    except OSError:  # a name that no file can have
+        return True
+    part = _analysis(_body(file))
+    if part is None or _of_other_runs(part, results.get(file.parent.parent)):
+        return True
+    drawn = whole.basis.get(label)
+    return drawn is not None and drawn != {str(run.seed): run.basis for run in part.runs}
+
+
+def _of_other_runs(saved: _Analysis, result: Result | None) -> bool:
+    if result is None:
+        return False
+    now = {run.seed: run.digest for run in result.complete_runs}
+    known = {run.seed: run.run for run in saved.runs if run.run}
+    if not known:  # of an earlier version, without digests of runs
+        from kenyon.experiments.store import config_digest
+
+        return saved.configuration not in ("", config_digest(result.config))
+    return any(now.get(seed) != digest for seed, digest in known.items())
+
+
+def _titled(view: View, label: str, file: str) -> View:
+    """The view with its file as origin, and the result's label in its title."""
+    title = view["title"] if label in view["title"] else f"{label}: {view['title']}"
+    return {**view, "title": title, "origin": {**view.get("origin", {}), "file": file}}
+
+
+def _small(views: list[View]) -> bool:
+    return all(view["kind"] == "heatmap" for view in views)
+
+
+def _alike(views: list[View]) -> list[View]:
+    """Give heat maps without a range a common one per scale, since they are compared."""
+    shared: dict[str, list[float]] = {}
+    for view in views:
+        if view["kind"] == "heatmap" and "range" not in view:
+            grids = [frame["data"] for frame in frames(view)] or [view["data"]]
+            values = [v for grid in grids for row in grid for v in row if v is not None]
+            shared.setdefault(view.get("scale", "sequential"), []).extend(values)
+    ranges = {scale: _range(scale, values) for scale, values in shared.items()}
+    return [
+        {**view, "range": ranges[view.get("scale", "sequential")]}
+        if view["kind"] == "heatmap" and "range" not in view
+        else view
+        for view in views
+    ]
+
+
+def _range(scale: str, values: list[float]) -> list[float]:
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if scale == "diverging":
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
+    return [low, high if high > low else low + 1.0]

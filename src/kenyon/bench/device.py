@@ -1,10 +1,12 @@
-"""What the device can do at best, measured at the start of a bench: a large copy and a large matrix product.
+"""Times and memory of work on a device, the device's ceilings, and the least work that training needs.
 
-The least work that training needs, counted: no program that computes layer by layer can do with less.
+Ceilings are measured at the start of a bench by a large copy and a large matrix product. A device's floor for a piece
+of work is the larger of operations / its rate and bytes / its bandwidth, as if arithmetic and memory overlapped
+perfectly: no program that computes layer by layer can do with less.
 
 Operations. A layer of M multiply-adds a sample takes 2 M operations forwards, 2 M for the gradient of its weights
-and 2 M for that of its input; the first layer's input, the images, needs no gradient. What is done element by element
-(ReLU, pooling, dropout, losses, the optimiser) is not counted.
+and 2 M for that of its input; the first layer's input, the images, needs no gradient. Elementwise work (ReLU,
+pooling, dropout, losses, the optimizer) is not counted.
 
 Bytes. Layers are convolutions and dense layers, each with the ReLU, pooling and dropout behind it in one pass:
     forwards   the input read once, the output written once
@@ -17,30 +19,107 @@ float32 number that is passed over (read or written once)
     importance   6 times: value forwards and backwards, gradient written and read, sum read and written
     evaluation   once a batch
 Heads of other tasks need nothing.
-
-A device's floor for a piece of work is the larger of operations / its rate and bytes / its bandwidth (see
-`ceilings`), as if arithmetic and memory overlapped perfectly.
 """
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from kenyon.bench.plan import Clock, Effort, in_turns
+
+@dataclass(frozen=True)
+class Effort:
+    """Repetitions of work: at least `least`, then more until `seconds` are spent or `most` is reached."""
+
+    warmup: int  # calls before; on a GPU the library captures CUDA graphs on its second call, so it needs three
+    least: int
+    most: int
+    seconds: float
+
+
+class Clock:
+    """Measure seconds until the device has finished the work: CUDA events on a GPU, the clock on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def __call__(self, work: Callable[[], object]) -> float:
+        if self.device.type != "cuda":
+            started = time.perf_counter()
+            work()
+            return time.perf_counter() - started
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(self.device)
+        begin.record()
+        work()
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return begin.elapsed_time(end) / 1000
+
+
+def in_turns(works: Sequence[Callable[[], object]], clock: Clock, effort: Effort) -> list[list[float]]:
+    """Measure several warm pieces of work, each once a turn, so that a disturbance affects all of them."""
+    times: list[list[float]] = [[] for _ in works]
+    spent = 0.0
+    while len(times[0]) < effort.least or (len(times[0]) < effort.most and spent < effort.seconds):
+        for seconds, work in zip(times, works, strict=True):
+            seconds.append(clock(work))
+            spent += seconds[-1]
+    return times
+
+
+class PeakMemory:
+    """Peak memory of the watched spans: of tensors on a GPU, of the whole process on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.mib = device, 0.0
+
+    @property
+    def kind(self) -> str:
+        return "CUDA memory of tensors" if self.device.type == "cuda" else "resident memory of the process"
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        if self.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(self.device)
+        else:
+            with contextlib.suppress(OSError):  # Linux; elsewhere the peak counts from the start of the process
+                Path("/proc/self/clear_refs").write_text("5")
+        yield
+        self.mib = max(self.mib, self._peak())
+
+    def _peak(self) -> float:
+        if self.device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self.device) / 2**20
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            status = Path("/proc/self/status").read_text()
+            return int(status.split("VmHWM:")[1].split()[0]) / 2**10
+        try:
+            import resource
+        except ImportError:  # not on Windows
+            return float("nan")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
 @dataclass(frozen=True)
 class Ceilings:
+    """The rates that a device reaches at best."""
+
     bytes_per_s: float  # read and written by a copy
     operations_per_s: float  # of a square matrix product, two a multiply-add
-    dtype: str  # of the product's matrices: the one the learners compute in
+    dtype: str  # of the product's matrices: that of the learners
     copied_mib: int
     product_size: int
-    n: int  # the best of so many
+    n: int  # repetitions, of which the best counts
 
 
 def measure_ceilings(device: torch.device, dtype: torch.dtype, *, quick: bool = False) -> Ceilings:
@@ -70,8 +149,10 @@ TRAINING, PROTECTION, IMPORTANCE, EVALUATION = 10, 2, 6, 1  # passes over the pa
 
 @dataclass(frozen=True)
 class Count:
-    operations: float
-    bytes: float
+    """Operations and bytes of some work."""
+
+    operations: int | float
+    bytes: int | float
 
     def __add__(self, other: Count) -> Count:
         return Count(self.operations + other.operations, self.bytes + other.bytes)
@@ -101,7 +182,7 @@ class Work:
 
     @classmethod
     def of(cls, backbone: nn.Module, shape: tuple[int, ...], classes: int, learners: int, width: int) -> Work:
-        """`backbone` is one learner; one sample is sent through it to see the shapes."""
+        """Count the layers of `backbone`, one learner, in a forward pass of one sample."""
         layers: list[Layer] = []
 
         def look(layer: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
@@ -126,7 +207,7 @@ class Work:
         return self.classes * (self.features + 1)
 
     def training_step(self, batch: float, *, own: bool, protecting: bool) -> Count:
-        """`own`: each learner's own prediction is needed too, and gives that of all by summing."""
+        """`own`: each learner's own prediction is needed too; their sum is the joint prediction."""
         parameters = TRAINING * (self.protected + self.head) + (PROTECTION * self.protected if protecting else 0)
         return self._through(batch, own=own, backward=True) + Count(0, NUMBER * parameters)
 
@@ -144,7 +225,7 @@ class Work:
         return self._through(batch, own=True, backward=False) + parameters
 
     def _through(self, batch: float, *, own: bool, backward: bool) -> Count:
-        """Activations and products of one batch, forwards or there and back."""
+        """Activations and products of one batch, forwards or forwards and backwards."""
         K, inputs = self.learners, [layer.inputs for layer in self.layers]
         outputs = [*inputs[1:], self.features]  # with what follows a layer, its output is the next one's input
         images = inputs[0] * (2 if backward else 1)
@@ -162,7 +243,7 @@ class Work:
 
 
 def floor_seconds(count: Count, operations_per_s: float, bytes_per_s: float) -> tuple[float, str]:
-    """The least time, and whether operations or bytes decide it."""
+    """Return the least time, and which of "operations" and "bytes" determines it."""
     by = {"operations": count.operations / operations_per_s, "bytes": count.bytes / bytes_per_s}
     bound = max(by, key=lambda name: by[name])
     return by[bound], bound
