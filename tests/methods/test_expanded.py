@@ -107,7 +107,7 @@ def test_statistics_go_on_to_the_next_task() -> None:
     def finished() -> None:
         finish()
         if trainer.position.phase == 0:
-            views = (trainer.net.layout.view(trainer.tensors()["expanded"], n) for n in trainer.net.statistics.first)
+            views = (trainer.net.layout.view(trainer.tensors()["expanded"], n) for n in trainer.net.statistics.initial)
             seen.extend(torch.equal(view[:, 1], view[:, 0]) for view in views)
 
     hook.finish_task = finished  # type: ignore[method-assign]
