@@ -14,7 +14,7 @@ from kenyon.methods.penalties import (
     ActiveForgetting1,
     Confidence,
     Force,
-    Pull,
+    QuadraticPull,
     StabilityProtection,
     Strength,
     Weights,
@@ -47,7 +47,7 @@ class ForgetUnimportant:
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         """Its gradient, as pulls that the optimiser applies while it passes over the weights."""
         rates = self._rates(w)
-        return [Pull(per_run(self.strength, w.theta), rates, torch.zeros_like(rates))]
+        return [QuadraticPull(per_run(self.strength, w.theta), rates, torch.zeros_like(rates))]
 
     def _rates(self, w: Weights) -> Tensor:
         return 1 / (1 + w.importance / w.importance.mean(1, keepdim=True).clamp(min=1e-30))  # (R, Pp)

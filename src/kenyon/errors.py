@@ -104,7 +104,7 @@ def optional_import(what: str, extra: str, *packages: str) -> Iterator[None]:
 
 
 def _installed(package: str) -> bool:
-    """Return True for an installed package. A folder of that name, such as the one where wandb keeps runs, is none."""
+    """Return True for an installed package. A folder of that name, as wandb makes for runs, is none."""
     try:
         spec = find_spec(package)
     except ValueError:  # a module that was put in place by hand

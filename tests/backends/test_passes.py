@@ -12,7 +12,7 @@ from kenyon.backends.optimizers import Adam, Sgd
 from kenyon.backends.triton import dropout as units
 from kenyon.backends.triton import heads, losses
 from kenyon.backends.triton import updates as passes
-from kenyon.backends.triton.updates import Decay, Force, Pull
+from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay
 from kenyon.methods.importance import GradientImportance, fisher_large, mas
 from kenyon.random import Noise
 from kenyon.training.importance import add_importance
@@ -31,12 +31,12 @@ def forces_of(R: int, P: int, kinds: str) -> list[Force]:
         if kind == "p":
             size = P - 7 * number - 3
             target = random(R, P, seed=number)[:, :size]
-            found.append(Pull(random(R).abs() * 10, random(R, size, seed=9 + number).abs(), target))
+            found.append(QuadraticPull(random(R).abs() * 10, random(R, size, seed=9 + number).abs(), target))
         else:
             groups = torch.randint(-1, 4, (P,), generator=torch.Generator().manual_seed(P)).to(
                 DEVICE, GROUPS[len(kinds) % 3]
             )
-            found.append(Decay(random(R, 4).abs(), groups))
+            found.append(WeightDecay(random(R, 4).abs(), groups))
     return found
 
 
@@ -100,7 +100,7 @@ def test_what_is_idle_is_not_looked_at(
     torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)
     assert torch.equal(ends[0][:, still], random(R, P, seed=5)[:, still])
     monkeypatch.setattr(passes, "available", lambda x: True)
-    decay = Decay(torch.ones(R, 1, device=DEVICE), torch.zeros(P, dtype=torch.int8, device=DEVICE))
+    decay = WeightDecay(torch.ones(R, 1, device=DEVICE), torch.zeros(P, dtype=torch.int8, device=DEVICE))
     optimiser.step(theta, torch.zeros_like(theta), rate, moves, [decay], keep=False, idle=idle)
     assert not torch.isclose(theta, ends[1], rtol=1e-6, atol=0).any()  # a decay moves them all
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from kenyon.backends.optimizers import Adam, Sgd, bound, stiffness, why_overshot
-from kenyon.backends.triton.updates import Decay, Pull
+from kenyon.backends.triton.updates import QuadraticPull, WeightDecay
 from kenyon.methods import Method
 from kenyon.methods.importance import fisher_published
 from kenyon.methods.penalties.weights import StabilityProtection
@@ -23,8 +23,8 @@ from tests.training.fleets import method
 SGD = Training(epochs=20, batch=8, rate=0.01, optimiser="sgd", schedule="step", drop_epoch=90, validation=0.0)
 
 
-def spring(curvature: float) -> Pull:
-    return Pull(torch.tensor([curvature]), torch.ones(1, 1), torch.zeros(1, 1))
+def spring(curvature: float) -> QuadraticPull:
+    return QuadraticPull(torch.tensor([curvature]), torch.ones(1, 1), torch.zeros(1, 1))
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -45,9 +45,9 @@ def test_adam_follows_every_spring() -> None:
 
 def test_the_hardest_weight_of_a_row() -> None:
     weights = torch.tensor([[1.0, 5.0, 2.0], [9.0, 1.0, 1.0]])
-    one = Pull(torch.tensor([2.0, 3.0]), weights, torch.zeros(2, 3))
-    other = Pull(torch.tensor([10.0, 1.0]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.zeros(2, 2))
-    decay = Decay(torch.ones(2, 1), torch.zeros(3, dtype=torch.int8))
+    one = QuadraticPull(torch.tensor([2.0, 3.0]), weights, torch.zeros(2, 3))
+    other = QuadraticPull(torch.tensor([10.0, 1.0]), torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.zeros(2, 2))
+    decay = WeightDecay(torch.ones(2, 1), torch.zeros(3, dtype=torch.int8))
     assert stiffness([one, decay], 0) == 10 and stiffness([one], 1) == 27
     assert stiffness([one, other], 0) == 12  # 2 * 1 + 10 * 1 at the first weight
     assert stiffness([other, one], 1) == 28
@@ -90,8 +90,8 @@ def test_importance_is_lowered_to_what_steps_can_follow() -> None:
     are as they were.
     """
     importance = torch.tensor([[1.0, 9.4, 9.6, 1e9], [0.0, 9.6, 37.0, 39.0]])
-    other = Pull(torch.ones(2), torch.full((2, 4), 1e9), torch.zeros(2, 4))
-    own = Pull(torch.tensor([2.0, 0.5]), importance, torch.zeros(2, 4))
+    other = QuadraticPull(torch.ones(2), torch.full((2, 4), 1e9), torch.zeros(2, 4))
+    own = QuadraticPull(torch.tensor([2.0, 0.5]), importance, torch.zeros(2, 4))
     bound(importance, [other, own], rate=0.1, limit=3.8)
     torch.testing.assert_close(importance, torch.tensor([[1.0, 9.4, 9.5, 9.5], [0.0, 9.6, 37.0, 38.0]]))
     assert (other.weight == 1e9).all()  # another pull's
@@ -100,7 +100,7 @@ def test_importance_is_lowered_to_what_steps_can_follow() -> None:
 
 def test_nothing_is_too_important_for_adam_or_without_strength() -> None:
     importance = torch.tensor([[1e30], [2.0]])
-    pull = Pull(torch.tensor([1e6, 0.0]), importance, torch.zeros(2, 1))
+    pull = QuadraticPull(torch.tensor([1e6, 0.0]), importance, torch.zeros(2, 1))
     bound(importance, [pull], 0.1, Adam(torch.Size((1, 1)), torch.device("cpu")).follows)
     assert importance.tolist() == [[pytest.approx(1e30)], [2.0]]
     bound(importance, [pull], 0.1, 3.8)

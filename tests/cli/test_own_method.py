@@ -132,7 +132,7 @@ def test_the_forces_of_the_examples_penalty_are_its_gradient() -> None:
 NEEDY = """
 from typing import Literal
 from kenyon.methods import Method, method
-from kenyon.methods.registry import Replay
+from kenyon.methods.base import Replay
 
 @method
 def needy_replay(memory: int, form: Literal["mixed", "published"]):

@@ -22,7 +22,6 @@ from kenyon.data.tasks import Split, Stream
 from kenyon.estimator import InputError, NothingLearnedError, SettingError
 from kenyon.estimator.knowledge import PastTask
 from kenyon.methods import METHODS, find_method
-from kenyon.methods.registry import DEFAULTS
 from kenyon.training import Trainer, Training
 from kenyon.utils.threads import single_precision
 from tests.estimator.small import blobs, quick, taught
@@ -47,7 +46,7 @@ def test_the_numbers_are_those_of_a_trainer_that_knew_all_tasks() -> None:
         PastTask(f"t{t}", ("a", "b"), *(Split(pool, *part) for part in parts)) for t, parts in enumerate(tasks)
     )
     stream = Stream("whole", 0, met, known.form.mean, known.form.std)
-    method = find_method("caf-ewc")(DEFAULTS["caf-ewc"])
+    method = find_method("caf-ewc")(find_method("caf-ewc").defaults)
     trainer = Trainer(known.net, [stream], method, Training(epochs=4, batch=16, rate=1e-2))
     trainer.run()
     assert torch.equal(trainer.theta, known.tensors["theta"])

@@ -14,7 +14,6 @@ import pytest
 from safetensors.torch import load_file
 
 import kenyon
-from kenyon.benchmarks.hyperparameters import HYPERPARAMETERS
 from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
 from kenyon.experiments.config import Architecture, configure
@@ -117,11 +116,27 @@ def test_widths_keep_the_parameters_of_the_single_learner() -> None:
     assert configure("r-cifar-100", "discrete").architecture.width == min(off, key=lambda w: off[w]) == 2
 
 
-@pytest.mark.parametrize("name", HYPERPARAMETERS)
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_value_belongs_to_a_setting_of_a_method(name: str) -> None:
-    for method, values in HYPERPARAMETERS[name].items():
+    for method, values in BENCHMARKS[name].hyperparameters.items():
         assert set(find_method(method).required) <= set(values) <= set(find_method(method).hyperparameters)
         find_method(method)(values)
+
+
+def test_definitions_are_saved_as_the_switches_that_they_set(tmp_path: Path) -> None:
+    """So results from before compare equal, and those of a definition that changes nothing are the published ones."""
+    with pytest.raises(ConfigError, match="mas-af2 has no definition authors"):
+        configure("digits", "mas-af2", overrides={"definition": "authors"})
+    paper = digits(tmp_path, ["ewc", "mas"], definition="paper")
+    assert paper["ewc"].config["hyper"] == {"lambda_sp": 10.0, "fisher": "exact", "accumulate": "sum"}
+    assert paper["mas"].config["hyper"] == {"lambda_sp": 10.0}  # as published
+    counter = Counter()
+    switched = digits(tmp_path, fisher="exact", accumulate="sum", progress=counter)["ewc"]
+    assert numbers(switched) == numbers(paper["ewc"])
+    assert numbers(digits(tmp_path, ["mas"], progress=counter)["mas"]) == numbers(paper["mas"])
+    assert counter.fleets == []  # all of them are there
+    points = digits(tmp_path / "grid", definition=["published", "paper"])
+    assert [r.config["hyper"].get("fisher") for r in points.values()] == [None, "exact"]
 
 
 # ---------------------------------------------------------------------- what is there is kept

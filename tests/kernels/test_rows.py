@@ -18,7 +18,7 @@ from kenyon.backends.optimizers import Adam, Sgd
 from kenyon.backends.triton import factors
 from kenyon.backends.triton import updates as passes
 from kenyon.backends.triton.factors import Factors
-from kenyon.backends.triton.updates import Decay, Force, Idle, Pull, Sorted
+from kenyon.backends.triton.updates import Force, Idle, QuadraticPull, Sorted, WeightDecay
 from kenyon.methods.importance import fisher_large
 from kenyon.training.importance import add_importance
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
@@ -150,9 +150,9 @@ def check_layouts(kind: str) -> None:
     P, n = 70, 33
     rate, moves = rates_and_moves()
     forces: list[Force] = [
-        Pull(torch.tensor([2.0], device=DEVICE), normal(R, P)[:, 3 : 3 + n].abs(), normal(n, R).T),
-        Pull(normal(R, 2)[:, 1].abs(), normal(1, n).abs(), torch.zeros(1, 1, device=DEVICE)),
-        Decay(normal(1, 4).abs(), torch.arange(2 * P, device=DEVICE)[::2] % 4),
+        QuadraticPull(torch.tensor([2.0], device=DEVICE), normal(R, P)[:, 3 : 3 + n].abs(), normal(n, R).T),
+        QuadraticPull(normal(R, 2)[:, 1].abs(), normal(1, n).abs(), torch.zeros(1, 1, device=DEVICE)),
+        WeightDecay(normal(1, 4).abs(), torch.arange(2 * P, device=DEVICE)[::2] % 4),
     ]
     theta, gradient = normal(R, P), normal(R, P, seed=1)
     wanted = gradient.clone()

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from kenyon.methods import find_method
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.training import Interrupted, Trainer, Training
 from kenyon.training.checkpoint import load_state, save_state
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
@@ -107,7 +107,9 @@ def test_statistics_go_on_to_the_next_task() -> None:
     def finished() -> None:
         finish()
         if trainer.position.phase == 0:
-            views = (trainer.net.layout.view(trainer.tensors()["expanded"], n) for n in trainer.net.statistics.first)
+            views = (
+                trainer.net.layout.view(trainer.tensors()["expanded"], n) for n in trainer.net.statistics.initial
+            )
             seen.extend(torch.equal(view[:, 1], view[:, 0]) for view in views)
 
     hook.finish_task = finished  # type: ignore[method-assign]

@@ -9,10 +9,13 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ConfigError
 from kenyon.methods import LEARNERS, METHODS, Method, MethodSpec, find_method, method
+from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.methods.agscl import GroupSparsity
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.base import Replay
+from kenyon.methods.distillation import Distillation
 from kenyon.methods.importance import (
     GradientImportance,
     fisher_core50,
@@ -31,11 +34,13 @@ from kenyon.methods.penalties.weights import (
     ActiveForgetting2,
     Confidence,
     Divergence,
+    Predictions,
     StabilityProtection,
     Strength,
 )
-from kenyon.methods.progress_compress import ActiveColumn
-from kenyon.methods.registry import DEFAULTS, PROGRESS, Replay, compress
+from kenyon.methods.progress_compress import PROGRESS, ActiveColumn, compress
+from kenyon.methods.registry import FAMILIES, colors, place
+from kenyon.models import Net
 
 # Every strength is another number, so that one in another's place is seen.
 GIVEN = {"lambda_sp": 3.0, "lambda_af": 5.0, "gamma": 7.0, "lambda_cpr": 11.0, "mu": 13.0, "rho": 0.5}
@@ -60,6 +65,7 @@ EXPECTED = {
     "cpr-ewc": Method(FISHER, (PROTECT, Confidence(11.0))),
     "cpr-mas": Method(OMEGA, (PROTECT, Confidence(11.0))),
     "agscl": Method(mechanisms=(GroupSparsity(3.0, 13.0, 0.5, 0.9),)),
+    "lwf": Method(penalties=(Distillation(1.0, 2.0),)),
     "pnc": Method(FISHER, (PROTECT,), (ActiveColumn(True),), (PROGRESS, compress(1.0))),
     "er": Method(replay=Replay(20, 64, "published")),
     "ewc-af1": Method(FISHER, (PROTECT, DECAY)),
@@ -141,7 +147,7 @@ def test_forms_of_forgetting_in_several_learners(name: str) -> None:
             made(name, **{option: "none of these"})
 
 
-@pytest.mark.parametrize("heads", ["open", "none"])
+@pytest.mark.parametrize("heads", ["all", "open", "none"])
 @pytest.mark.parametrize("name", ["ewc-af1", "mas-af1", "caf-ewc", "caf-mas"])
 def test_heads_that_decay(name: str, heads: str) -> None:
     _, forgetting, *_ = made(name, af1_heads=heads).penalties
@@ -241,8 +247,9 @@ def test_values_to_begin_with() -> None:
         **{name: {"lambda_af": (1e-6, 1e-8), "gamma": (0.02, 0.02)} for name in ("caf-ewc", "caf-mas")},
     }
     protects = {name for name in EXPECTED if "ewc" in name or "mas" in name}
-    assert set(DEFAULTS) == protects | {"si", "rwalk", "agscl", "pnc"}
-    for name, values in DEFAULTS.items():
+    defaults = {name: METHODS[name].defaults for name in EXPECTED if METHODS[name].defaults}
+    assert set(defaults) == protects | {"si", "rwalk", "agscl", "pnc"}
+    for name, values in defaults.items():
         expected: dict[str, tuple[float, ...]] = dict(between.get(name, {}))
         if name in protects:
             expected["lambda_sp"] = (1e4,) if "ewc" in name else (3,)
@@ -313,3 +320,114 @@ def test_replay_has_the_values_of_the_authors_scripts() -> None:
     assert Replay() == Replay(memory=20, batch=64, form="published")
     with pytest.raises(ConfigError, match="replay must be published or mixed, not 'all'"):
         Replay(form="all")  # type: ignore[arg-type]
+
+
+def test_a_method_declares_itself() -> None:
+    """A name, what it is, defaults, and definitions, in one place; `@method` alone goes on working."""
+
+    @method(name="declared-by-a-test", family="replay", cite="Somebody 2020", defaults={"a": 2.0}, color="#123456")
+    def other_name(a: Strength, form: Literal["one", "two"] = "one") -> Method:
+        """First."""
+        return Method()
+
+    spec = METHODS["declared-by-a-test"]
+    assert (spec.summary, spec.family, spec.cite, spec.defaults) == ("First.", "replay", "Somebody 2020", {"a": 2.0})
+    assert spec.build is other_name and spec.settings == ("a", "form") and colors()[spec.name] == "#123456"
+    assert place("er") < place(spec.name) < place("discrete") < place("not known yet") < place("p")
+    with pytest.raises(TypeError, match="colour"):
+        method(colour="red")(other_name)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_families_and_colors(name: str) -> None:
+    spec = METHODS[name]
+    assert spec.family in FAMILIES and set(spec.defaults) <= set(spec.hyperparameters)
+    assert list(METHODS)[: len(EXPECTED)] == sorted(EXPECTED, key=place)
+    assert spec.color is None or [*colors().values()].count(spec.color) == 1
+
+
+PAPER_DIVERGE = replace(DIVERGE, form="paper")
+BY_LEARNER = replace(FORGET, heads="none", of_learners=True)
+ON_EWC = ("ewc", "mcl-ewc", "icl-ewc", "cpr-ewc", "pnc")
+DEFINED = {
+    "paper": {
+        **{name: replace(EXPECTED[name], importance=fisher_exact("sum")) for name in ON_EWC},
+        "rwalk": replace(EXPECTED["rwalk"], importance=WalkImportance(form="paper")),
+        "mas": EXPECTED["mas"],
+        "ewc-af1": Method(fisher_exact("sum"), (PROTECT, replace(DECAY, heads="none"))),
+        "caf-ewc": Method(fisher_exact("sum"), (PROTECT, BY_LEARNER, PAPER_DIVERGE), multi=True),
+        "caf-mas": Method(OMEGA, (PROTECT, BY_LEARNER, PAPER_DIVERGE), multi=True),
+        "joint-caf": replace(EXPECTED["joint-caf"], penalties=(replace(BY_LEARNER, heads="current"), PAPER_DIVERGE)),
+    },
+    "authors": {
+        **{name: EXPECTED[name] for name in ("ewc", "mas", "rwalk", "mcl-mas", "icl-ewc", "joint-caf")},
+        "mas-af1": Method(OMEGA, (PROTECT, replace(DECAY, heads="open")), from_first=True),
+        "ewc-af2": Method(FISHER, (PROTECT, replace(EXPAND, validated=False)), (ExpandedNetwork(FISHER, True),)),
+        "caf-ewc": Method(FISHER, (PROTECT, replace(FORGET, heads="all"), DIVERGE), multi=True),
+        "caf-mas": Method(
+            OMEGA, (PROTECT, replace(FORGET, heads="all"), replace(DIVERGE, adaptive=False)), multi=True
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(("definition", "name"), [(d, name) for d, some in DEFINED.items() for name in some])
+def test_definitions(definition: str, name: str) -> None:
+    assert made(name, definition=definition) == DEFINED[definition][name]
+    assert made(name, definition="published") == made(name)
+
+
+@pytest.mark.parametrize("benchmark", ["digits", "r-cifar-100", "omniglot", "cub-200", "core50"])
+def test_definitions_on_benchmarks(benchmark: str) -> None:
+    """What is published is the default; the others replace the forms of a benchmark and leave its strengths."""
+    for name, values in find_benchmark(benchmark).hyperparameters.items():
+        spec = METHODS[name]
+        assert spec.resolve({"definition": "published"} if spec.definitions else {}, values) == values
+        for definition, switched in spec.definitions.items():
+            if isinstance(switched, str):
+                with pytest.raises(ConfigError, match=f"{name} has no definition {definition}: {switched}"):
+                    spec.resolve({"definition": definition}, values)
+                continue
+            assert set(switched) <= set(spec.hyperparameters) - set(spec.required)
+            resolved = spec.resolve({"definition": definition}, values)
+            assert spec(resolved) == spec({**values, **switched})
+            assert "definition" not in resolved and all(resolved[n] == values[n] for n in values if n not in switched)
+            for switch in switched:  # a single one wins
+                assert spec.resolve({"definition": definition, switch: "mine"}, values)[switch] == "mine"
+
+
+def test_definitions_that_there_are_not() -> None:
+    definition: Any
+    for definition, said in (("scripts", "must be published, paper, authors, not 'scripts'"), (3, "not 3")):
+        with pytest.raises(ConfigError, match=said):
+            made("ewc", definition=definition)
+    with pytest.raises(ConfigError, match="no hyper-parameter of si called 'definition'"):
+        made("si", definition="paper")
+
+
+class Own:
+    """A penalty on predictions in the form of version 0.1."""
+
+    strength, validated, needs_own = 1.0, False, True
+
+    def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def value(self, p: Predictions) -> torch.Tensor:
+        return p.weight.sum(-1)
+
+
+class Needy(Own):
+    needs = frozenset({"teacher"})
+
+
+class Confused(Own):
+    needs = frozenset({"techer"})
+
+
+def test_penalties_name_what_they_need() -> None:
+    assert Method(penalties=(DIVERGE,)).needs == Method(penalties=(Own(),)).needs == {"learner_outputs"}
+    assert Method(penalties=(Confidence(1.0), PROTECT)).needs == frozenset()
+    assert Method(penalties=(Needy(), DIVERGE)).needs == {"teacher", "learner_outputs"}
+    with pytest.raises(ConfigError, match=r"needs 'techer'\. It may need learner_outputs and teacher"):
+        Method(penalties=(Confused(),))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.backends.triton.updates import Decay, Pull, sorted_forces
+from kenyon.backends.triton.updates import QuadraticPull, WeightDecay, sorted_forces
 from kenyon.errors import ConfigError
 from kenyon.methods.penalties.weights import (
     ActiveForgetting1,
@@ -121,7 +121,7 @@ def sum_of_squares(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("lam", STRENGTHS)
 @pytest.mark.parametrize("gate", [False, True])
-@pytest.mark.parametrize(("heads", "decaying"), [("open", [1, 2]), ("current", [1])])
+@pytest.mark.parametrize(("heads", "decaying"), [("all", [0, 1, 2]), ("open", [1, 2]), ("current", [1])])
 def test_af1_uniform(lam: float | Tensor, gate: bool, heads: DecayingHeads, decaying: list[int]) -> None:
     """lambda/2 ||theta||^2 over the learners and the heads that decay; not the other heads, not the gates."""
     net, hand, theta = make(gate)
@@ -205,8 +205,8 @@ def test_af1_counts_all_heads_in_use(heads: DecayingHeads) -> None:
 
 
 def test_af1_refuses_heads_that_there_are_not() -> None:
-    with pytest.raises(ConfigError, match="af1_heads must be open, current, none, not 'all'"):
-        ActiveForgetting1(1.0, heads="all")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="af1_heads must be all, open, current, none, not 'every'"):
+        ActiveForgetting1(1.0, heads="every")  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------------- AF-2
@@ -378,8 +378,8 @@ def test_af2_pulls_as_its_value_says() -> None:
 
 def test_what_one_pass_over_the_weights_takes() -> None:
     """At most two pulls and one decay, sorted by their kinds."""
-    pulls = [Pull(torch.ones(1), torch.full((1, 2), i), torch.zeros(1, 2)) for i in range(3)]
-    decays = [Decay(torch.full((1, 1), i), torch.zeros(2, dtype=torch.long)) for i in range(2)]
+    pulls = [QuadraticPull(torch.ones(1), torch.full((1, 2), i), torch.zeros(1, 2)) for i in range(3)]
+    decays = [WeightDecay(torch.full((1, 1), i), torch.zeros(2, dtype=torch.long)) for i in range(2)]
     both = sorted_forces([decays[0], pulls[1], pulls[0]], 1)
     assert all(torch.equal(one[1], pull.weight) for one, pull in zip(both.pulls, (pulls[1], pulls[0]), strict=True))
     assert both.fit and both.decay is not None and torch.equal(both.decay[0], decays[0].rates)

@@ -84,7 +84,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "mechanisms": Target(
-        _in("methods/", "expanded", "agscl"),
+        _in("methods/", "active_forgetting", "agscl"),
         (
             "tests/methods/test_expanded.py",
             "tests/methods/test_sparsity.py",
@@ -93,8 +93,8 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "methods": Target(
-        _in("methods/", "registry", "regularization", "progress_compress", "baselines")
-        + _in("benchmarks/", "hyperparameters"),
+        _in("methods/", "base", "registry", "regularization", "collaborative", "progress_compress", "baselines")
+        + _in("benchmarks/", "registry", "strengths"),
         (
             "tests/methods/test_methods.py",
             "tests/experiments/test_searched.py",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kenyon.data import Stream
 from kenyon.methods import Method
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.active_forgetting import ExpandedNetwork
 from kenyon.methods.importance import fisher_exact, fisher_published, mas
 from kenyon.methods.path_importance import si
 from kenyon.methods.penalties.weights import ActiveForgetting1, ActiveForgetting2, Divergence, StabilityProtection

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kenyon.benchmarks.registry import find_benchmark
 from kenyon.experiments.config import configure
-from kenyon.experiments.published import ACCURACY
 from kenyon.experiments.results import Result
 from kenyon.report.formats import differences, published_sentence, published_view
 from kenyon.utils.views import checked
@@ -16,7 +16,7 @@ from tests.report.made import made
 
 def at(benchmark: str, method: str, above: float) -> Result:
     """Make a result of two runs whose mean is the given number of points above the published value."""
-    value = ACCURACY[benchmark][method] + above
+    value = find_benchmark(benchmark).published[method] + above
     whole = made(method, benchmark, seeds=2, tasks=2)
     runs = [
         replace(run, accuracy=[[99.0, 0.0], [value + off, value - off / 2]])

@@ -11,7 +11,6 @@ import pytest
 from kenyon.methods import METHODS
 from kenyon.report.page import document as colours
 from kenyon.report.page.document import MARKS, PALETTE, PAPER, styles
-from kenyon.report.tables import ORDER
 
 CSS = (Path(colours.__file__).parent / "page.css").read_text()
 
@@ -85,18 +84,18 @@ def test_text_is_legible(name: str, scheme: int) -> None:
 
 def test_a_method_has_one_colour_and_a_label_one_look() -> None:
     labels = {f"{m}[{v}]" if v else m: m for m, v in product(METHODS, ("", "a", "b"))}
-    looks = styles(labels, ORDER)
+    looks = styles(labels)
     for method in METHODS:
         assert len({looks[label][0] for label, of in labels.items() if of == method}) == 1
-    alone = styles({m: m for m in METHODS}, ORDER)
+    alone = styles({m: m for m in METHODS})
     assert len({tuple(look) for look in alone.values()}) == len(METHODS)
     nine = ["finetune", "si", "mas", "ewc", "ewc-af1", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"]
-    assert len({look[0] for look in styles({m: m for m in nine}, ORDER).values()}) == 9
+    assert len({look[0] for look in styles({m: m for m in nine}).values()}) == 9
     assert all(colour in PALETTE and mark in MARKS for colour, mark in looks.values())
 
 
 def test_points_of_one_method_alone_differ_in_colour() -> None:
-    looks = styles({f"ewc[{v}]": "ewc" for v in range(40)}, ORDER)
+    looks = styles({f"ewc[{v}]": "ewc" for v in range(40)})
     assert len({look[0] for look in list(looks.values())[:9]}) == 9
     assert len({tuple(look) for look in looks.values()}) == 40
-    assert styles({"ewc": "ewc"}, ORDER) == {"ewc": ["blue", "circle"]}  # as everywhere
+    assert styles({"ewc": "ewc"}) == {"ewc": ["blue", "circle"]}  # as everywhere

@@ -198,6 +198,7 @@ def test_a_policy_is_read_back(toys: SuiteBenchmark, tmp_path: Path) -> None:
         (("--set", "copies=x"), "copies must be a whole number"),
         (("--set", "lambda_sp=1,1"), "lambda_sp has the value 1 twice"),
         (("--set", "horizn=3"), "Did you mean horizon?"),
+        (("--set", "definition=paper"), "For games there is the published definition alone"),
         (("--method", "ewc-af2"), "works on the images of a task"),
         (("--method", "mas"), "mas needs lambda_sp"),
         (("--epochs", 3), "--epochs is for images"),

@@ -10,7 +10,8 @@ from torch import nn
 
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.methods import Method
-from kenyon.methods.expanded import ExpandedNetwork
+from kenyon.methods.active_forgetting import ExpandedNetwork
+from kenyon.methods.base import Replay
 from kenyon.methods.importance import fisher_large, fisher_published
 from kenyon.methods.path_importance import si
 from kenyon.methods.penalties.weights import (
@@ -20,7 +21,6 @@ from kenyon.methods.penalties.weights import (
     Divergence,
     StabilityProtection,
 )
-from kenyon.methods.registry import Replay
 from kenyon.models import Net
 from kenyon.training import Trainer, Training
 from kenyon.training import gradients as factoring

@@ -275,8 +275,8 @@ def test_a_validation_loss_that_is_no_number_ends_a_run(monkeypatch: pytest.Monk
     trainer = make_trainer(method("finetune"), [hand_stream([40, 30], seed=seed) for seed in range(2)], SHORT)
     held_out = trainer.engine.held_out_loss
 
-    def broken(theta: Tensor, into: Tensor, penalties: Any = None) -> None:
-        held_out(theta, into, penalties)
+    def broken(theta: Tensor, into: Tensor, *more: Any) -> None:
+        held_out(theta, into, *more)
         if trainer.position.phase == 1:
             into[1] = torch.inf
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.backends.triton.updates import Pull
+from kenyon.backends.triton.updates import QuadraticPull
 from kenyon.errors import ConfigError
 from kenyon.methods import Method
 from kenyon.methods.penalties.weights import Predictions, Weights
@@ -67,11 +67,11 @@ def test_a_value_is_one_number_a_run(shape: str, said: str, runs: int) -> None:
         (None, "no list but NoneType"),
         (torch.zeros(2), "no list but Tensor"),
         ([torch.zeros(2)], "a list with Tensor in it"),
-        (Pull(torch.zeros(2), torch.zeros(2, 1), torch.zeros(2, 1)), "no list but Pull"),
+        (QuadraticPull(torch.zeros(2), torch.zeros(2, 1), torch.zeros(2, 1)), "no list but QuadraticPull"),
     ],
 )
 def test_forces_are_a_list_of_forces(forced: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=rf"forces of OnWeights are {said}\. .*return \[Pull"):
+    with pytest.raises(ConfigError, match=rf"forces of OnWeights are {said}\. .*return \[QuadraticPull"):
         learns(OnWeights(forced=forced), 2)
 
 

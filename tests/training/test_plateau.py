@@ -83,7 +83,7 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
     def patched() -> None:
         history.append(trainer.theta.clone())
         with monkeypatch.context() as patch:
-            patch.setattr("kenyon.methods.registry.weighted_cross_entropy", made_up)
+            patch.setattr("kenyon.methods.base.weighted_cross_entropy", made_up)
             validate()
 
     trainer.validate = patched  # type: ignore[method-assign]

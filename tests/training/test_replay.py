@@ -14,7 +14,7 @@ from torch import Tensor
 from kenyon.data import Stream, Times, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.methods import Method, find_method
-from kenyon.methods.registry import Replay
+from kenyon.methods.base import Replay
 from kenyon.training import Trainer, Training
 from kenyon.training.batches import Fleet
 from kenyon.training.replay import Memory, first_places, kept_samples

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kenyon.data import Stream
+from kenyon.methods import METHODS
 from kenyon.random import Purpose, key, normal
 from kenyon.training import Training
 from tests.references import DigitsLearner, Hand, hand_stream, make_trainer, normalised, plain_mlp
@@ -66,10 +67,13 @@ def slow_training(
         )
         p = hand.cut(row)
         if af1:
-            for head in range(task, len(stream.tasks) if "af1_heads" in form else task + 1):
+            last = len(stream.tasks)
+            decaying = {"all": range(last), "open": range(task, last), "none": range(0)}
+            for head in decaying.get(form.get("af1_heads", ""), range(task, task + 1)):
                 total = total + af / 2 * sum(p[f"head.{part}"][head].square().sum() for part in ("weight", "bias"))
             for number, tensor in enumerate(hand.tensors):
-                weight = K * torch.softmax(p["af1"][number], 0) if adaptive else torch.ones(K)
+                a = p["af1"][0 if form.get("af1") == "learner" else number] if adaptive else torch.zeros(K)
+                weight = K * torch.softmax(a, 0)
                 total = total + af / 2 * sum(weight[i] * p[tensor][i].square().sum() for i in range(K))
         if name.endswith("af2") and not (validating and "af2_validated" in form):
             total = total + af / 2 * (fisher_e * (row[:Pp] - expanded[:Pp]) ** 2).sum()
@@ -78,25 +82,27 @@ def slow_training(
     def divergence(row: Tensor, task: int) -> Tensor:
         split = stream.tasks[task].train
         p = hand.logits(row, normalised(split, stream), task)[1].softmax(2)
-        b = hand.cut(row)["afs"]
         total = 0.0 * row.sum()
+        b = hand.cut(row).get("afs", torch.zeros(K, K))
+        paper = form.get("afs_form") == "paper"
         for k in range(K):
-            w = K * torch.softmax(100 * b[k], 0) if task > 0 else torch.ones(K)
-            for other in range(K):
-                if other != k:
-                    q = p[other].detach()
-                    total = total + w[other] * (q * (q / p[k]).log()).sum(1).mean()
+            others = [other for other in range(K) if other != k]
+            w = K * torch.softmax(100 * b[k], 0) if not paper else (K - 1) * b[k].exp() / b[k][others].exp().sum()
+            w = w if task > 0 and form.get("afs") != "uniform" else torch.ones(K)
+            for other in others:
+                q, r = (p[k], p[other]) if paper else (p[other].detach(), p[k])
+                total = total + w[other] * (q * (q / r).log()).sum(1).mean()
         return gamma * total
 
     def fisher(row: Tensor, task: int, norm: bool = False) -> Tensor:
         split, total = stream.tasks[task].train, torch.zeros(Pp, dtype=torch.float64)
-        x, N = normalised(split, stream), len(split)
-        for start in range(0, N, 20):
+        x, N, size = normalised(split, stream), len(split), 1 if form.get("fisher") == "exact" else 20
+        for start in range(0, N, size):
             leaf = row.clone().requires_grad_()
-            logits = hand.logits(leaf, x[start : start + 20], task)[0]
-            value = logits.norm(dim=1).sum() if norm else F.cross_entropy(logits, split.labels[start : start + 20])
+            logits = hand.logits(leaf, x[start : start + size], task)[0]
+            value = logits.norm(dim=1).sum() if norm else F.cross_entropy(logits, split.labels[start : start + size])
             g = torch.autograd.grad(value, leaf)[0][:Pp]
-            total += g.abs() / N if norm else 20 * g**2 / N
+            total += g.abs() / N if norm else size * g**2 / N
         return total
 
     def adam(row: Tensor, rate: float) -> tuple[Tensor, torch.optim.Adam]:
@@ -149,6 +155,8 @@ def slow_training(
             importance = walked + score / 2
         elif "mas" in name:
             importance = importance + fisher(theta, task, norm=True)
+        elif form.get("accumulate") == "sum":
+            importance = importance + fisher(theta, task)
         elif name != "finetune":
             importance = (fisher(theta, task) + task * importance) / (task + 1)
         anchor = theta[:Pp].clone() if name != "finetune" else anchor
@@ -161,6 +169,8 @@ FORMS = [
     *((name, {}) for name in PUBLISHED),
     *PUBLISHED.items(),
     ("ewc-af2", UNSEEN | {"af2_first": "waits"}),
+    *((name, dict(METHODS[name].definitions["paper"])) for name in ("ewc", "ewc-af1", "caf-ewc", "caf-mas")),
+    *((name, dict(METHODS[name].definitions["authors"])) for name in ("caf-ewc", "caf-mas")),
 ]
 
 

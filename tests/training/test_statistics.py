@@ -34,7 +34,7 @@ def normalising(**options: Any) -> nn.Module:
 
 
 def statistics(net: Net, row: Tensor, task: int, learner: int) -> dict[str, Tensor]:
-    return {name: net.layout.view(row, name)[task, learner] for name in net.statistics.first}
+    return {name: net.layout.view(row, name)[task, learner] for name in net.statistics.initial}
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
@@ -161,7 +161,7 @@ def test_only_learning_moves_statistics_and_they_weigh_nothing() -> None:
     trainer.enter_phase()
     trainer.measure(importance, trainer.theta, Purpose.IMPORTANCE)  # type: ignore[arg-type]
     assert torch.equal(trainer.theta, before)
-    names = set(net.statistics.first)
+    names = set(net.statistics.initial)
     assert all(net.layout.segments[name].start >= net.layout.protected for name in names)
     assert (net.layout.view(net.groups, "2.running_mean") == -1).all()
     bare = Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Linear(5, 4)), (1, 8, 8), (2, 2), learners=3)
@@ -185,7 +185,7 @@ def test_statistics_that_are_held_are_constants() -> None:
         module[2].running_mean.fill_(0.5)
     module[2].eval()
     trainer = make_trainer(method("finetune"), [hand_stream([40])], SHORT, backbone=module)
-    assert set(trainer.net.statistics.first) == {
+    assert set(trainer.net.statistics.initial) == {
         f"5.{n}" for n in ("running_mean", "running_var", "num_batches_tracked")
     }
     trainer.run()

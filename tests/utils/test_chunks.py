@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kenyon.backends.optimizers import Adam, Optimiser, Sgd
-from kenyon.backends.triton.updates import Decay, Force, Pull
+from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay
 from kenyon.methods.importance import GradientImportance, fisher_published, mas
 from kenyon.training.importance import add_importance
 from kenyon.utils import threads
@@ -29,9 +29,9 @@ def pushing(kinds: str) -> list[Force]:
         size = P - 100 * number
         if kind == "p":
             weight, target = random(R, size, seed=number).abs(), random(R, size, seed=-number)
-            found.append(Pull(random(R, seed=number).abs(), weight, target))
+            found.append(QuadraticPull(random(R, seed=number).abs(), weight, target))
         else:
-            found.append(Decay(random(R, 4, seed=number).abs(), torch.arange(P) % 5 - 1))
+            found.append(WeightDecay(random(R, 4, seed=number).abs(), torch.arange(P) % 5 - 1))
     return found
 
 

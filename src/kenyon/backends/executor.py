@@ -232,20 +232,3 @@ def _copy(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
         place.copy_(found)
     small = [pair for pair in pairs if pair[1].numel() <= SMALL]
     torch._foreach_copy_([place for place, _ in small], [found for _, found in small])
-
-
-def executors() -> tuple[type[Executor], ...]:
-    """Return all executors in order of preference."""
-    from kenyon.backends.cpu.dense import Dense
-    from kenyon.backends.cpu.looped import Looped
-    from kenyon.backends.cuda.tiled import Tiled
-    from kenyon.backends.torch.module import General
-    from kenyon.backends.triton.stacked import Stacked
-
-    return Tiled, Dense, Looped, Stacked, General
-
-
-def choose_executor(request: Request) -> Executor:
-    """Return the first executor that supports the backbone on the device."""
-    found = (kind.for_backbone(request) for kind in executors())
-    return next(executor for executor in found if executor is not None)

@@ -27,7 +27,7 @@ from torch import Tensor
 from kenyon.backends.triton import factors
 from kenyon.backends.triton import updates as passes
 from kenyon.backends.triton.factors import Factors
-from kenyon.backends.triton.updates import Force, Idle, Pull, Sorted, sorted_forces
+from kenyon.backends.triton.updates import Force, Idle, QuadraticPull, Sorted, sorted_forces
 from kenyon.utils.threads import for_each_chunk
 
 
@@ -181,7 +181,7 @@ ROOM = 0.5  # the share of what steps can follow that protection may take: the l
 
 def stiffness(forces: Sequence[Force], row: int) -> float:
     """The largest curvature of the pulls at any weight of a row; decays are weak, and alike for all."""
-    pulls = [force for force in forces if isinstance(force, Pull)]
+    pulls = [force for force in forces if isinstance(force, QuadraticPull)]
     if not pulls:
         return 0.0
     curvature = pulls[0].weight.new_zeros(max(pull.weight.shape[1] for pull in pulls))
@@ -193,7 +193,7 @@ def stiffness(forces: Sequence[Force], row: int) -> float:
 def bound(importance: Tensor, forces: Sequence[Force], rate: float, limit: float) -> None:
     """Lower importances (R, Pp) to those at which their pull has the curvature ROOM * limit / rate."""
     for force in forces:
-        if isinstance(force, Pull) and force.weight is importance:
+        if isinstance(force, QuadraticPull) and force.weight is importance:
             importance.clamp_(max=(ROOM * limit / (rate * force.strength)).unsqueeze(1))
 
 
@@ -205,7 +205,8 @@ def why_overshot(forces: Sequence[Force], importance: Tensor, rates: Mapping[int
 
     if not (most := reached(forces)) > limit:
         return ""
-    helps = reached([force for force in forces if isinstance(force, Pull) and force.weight is importance]) > limit
+    own = [force for force in forces if isinstance(force, QuadraticPull) and force.weight is importance]
+    helps = reached(own) > limit
     mended = "; bounded=true lets no importance count for more" if helps else ""
     return (
         f"Protection held a weight so hard that steps overshot: rate x strength x importance was {most:.3g}, and "

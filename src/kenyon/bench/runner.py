@@ -266,7 +266,7 @@ def _least(point: Point, piece: Piece, subject: Subject) -> Count:
     if piece == "importance":
         size = subject.importance.batch
         return sum((work.importance_pass(len(s.tasks[task].train), size) for s in streams), Count(0, 0))
-    own = any(penalty.needs_own for penalty in method.prediction_penalties)
+    own = "learner_outputs" in method.needs
     batch = subject.images(piece) / subject.runs  # on average: the last batch of an epoch is smaller
     return work.training_step(batch, own=own, protecting=task > 0) * subject.runs
 

@@ -1,6 +1,12 @@
-"""The benchmarks: data, network, training regime and strengths of each. Importing it registers them."""
+"""Benchmarks, one a file: data, network, training regime, strengths of every method, published numbers.
 
-from kenyon.benchmarks import cifar, core50, cub, digits, omniglot, tiny_imagenet  # noqa: F401 - they register
+Importing this package registers them, in the order of lists and tables.
+"""
+
+# isort: off
+from kenyon.benchmarks import digits, cifar, omniglot, cub, tiny_imagenet, core50  # noqa: F401 - they register
+
+# isort: on
 from kenyon.benchmarks.registry import BENCHMARKS, Benchmark, benchmark, find_benchmark, load_benchmark_file
 
 __all__ = ["BENCHMARKS", "Benchmark", "benchmark", "find_benchmark", "load_benchmark_file"]

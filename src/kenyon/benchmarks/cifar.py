@@ -1,11 +1,16 @@
-"""The public CIFAR files, read and checked: nothing reaches a stream that is not what it should be.
+"""The three CIFAR benchmarks: random and superclass tasks of small images. The public files are read and checked.
 
-The three CIFAR streams of the field: random and superclass tasks, small images of everyday things.
+Here and in the files of the other image benchmarks, strengths are those selected in Supplementary Table 6, unless a
+comment says otherwise, and `tried` are its grids. Published numbers: CAF on EWC, Supplementary Table 5; the others,
+AFEC (NeurIPS 2021), Table 5, on the same splits and networks. Three things in the authors' code are not followed,
+since paper and table say otherwise: AF-S of CAF on MAS has equal weights on CIFAR too (definition=authors has that),
+AF-2 on MAS counts stability protection twice in training, and rho of AGS-CL has no effect on large images.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from mmap import mmap
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,10 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kenyon.data.sources import Group, Source, register
+from kenyon.benchmarks.registry import benchmark
+from kenyon.benchmarks.strengths import complete
+from kenyon.data.sources import Group, Source
 from kenyon.datasets.archives import CIFAR_10, CIFAR_100, Copy, data_folders, find
 from kenyon.datasets.pickles import load_plain_pickle
 from kenyon.errors import DataError
+from kenyon.models import cifar_cnn
+from kenyon.training.regime import Training
 
 PIXELS = 3 * 32 * 32
 Bytes = NDArray[np.uint8]
@@ -26,7 +35,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Cifar:
-    """All images of one dataset. The training and test images come as the files' own arrays, in order."""
+    """All images of one dataset, as the arrays of its files: training images, then test images."""
 
     pixels: tuple[Bytes, ...]  # each (n, 3072), channel by channel
     labels: Labels  # of all images
@@ -109,7 +118,7 @@ class _File:
         return data
 
     def labels(self, key: str, count: int) -> Labels:
-        """One label for each image, from 0 to `count` - 1."""
+        """Return one label for each image, from 0 to `count` - 1."""
         labels = self.value(key)
         if not isinstance(labels, list) or not all(type(label) is int for label in labels):
             self.fail(f"'{key}' is not a list of whole numbers")
@@ -129,7 +138,7 @@ class _File:
         return texts
 
     def superclasses(self, classes: int, count: int) -> tuple[int, ...]:
-        """The superclass of each class; all superclasses are equally large."""
+        """Return the superclass of each class; all superclasses have the same number of classes."""
         fine, coarse = self.labels("fine_labels", classes), self.labels("coarse_labels", count)
         superclass_of = np.zeros(classes, dtype=np.int64)
         superclass_of[fine] = coarse
@@ -142,25 +151,74 @@ class _File:
 
 
 def _text(name: object) -> str:
-    # Never fails: a damaged name only has to be shown.
+    # Never fails: a damaged name is only shown.
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
 
 
 SHAPE = (3, 32, 32)
 PER_TASK = 5
-# Of CIFAR-100; used for CIFAR-10 too, so that one stream has one scale. (The authors' code has its own for CIFAR-10.)
+# Of CIFAR-100, also for CIFAR-10, so that a stream has one scale. (The authors' code has others for CIFAR-10.)
 MEAN = (0.5071, 0.4867, 0.4408)
 STD = (0.2675, 0.2565, 0.2761)
 
 
-@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",))
-def r_cifar_100(data: Path | None = None) -> Source:
-    """CIFAR-100, 20 tasks of 5 classes in alphabetical order: unrelated classes share a task."""
-    cifar = read_cifar_100(data)
-    return _source("r-cifar-100", [cifar], _consecutive(cifar.names))
+# Active forgetting in its published forms: AF-1 decays the heads of later tasks too, on MAS in a single learner from
+# the first task on, and AF-2 does not count in the validation loss. lambda_SP of EWC, with and without AF-1, is the
+# table's; the authors' scripts have 10000 (r-cifar-10-100: 20000). That of AF-2 on EWC is that of AFEC, whose numbers
+# it is compared with. RWalk has that of the scripts.
+complete_cifar = partial(complete, af1_heads="open", from_first=True, af2_validated=False)
+cifar_benchmark = partial(
+    benchmark, backbone=cifar_cnn, width=32, shape=SHAPE, training=Training(), cite="Krizhevsky, Toronto 2009"
+)
+AF_TRIED = (1e-6, 1e-7, 1e-8, 1e-9)
+CPR_TRIED = (0.1, 0.5, 1, 1.5, 3)
+GAMMA_TRIED = (0.001, 0.01, 0.02, 0.1)
 
 
-@register(class_counts=(PER_TASK,) * 20, shape=SHAPE, needs=("cifar-100",), whole=True)
+@cifar_benchmark(
+    class_counts=(PER_TASK,) * 20,
+    needs=("cifar-100",),
+    whole=True,
+    hyperparameters=complete_cifar(
+        {
+            "ewc": {"lambda_sp": 25000},
+            "mas": {"lambda_sp": 16},
+            "si": {"lambda_sp": 10},
+            "rwalk": {"lambda_sp": 128},
+            "cpr-ewc": {"lambda_sp": 25000, "lambda_cpr": 1.5},
+            "cpr-mas": {"lambda_sp": 16, "lambda_cpr": 1.5},
+            "agscl": {"lambda_sp": 3200, "mu": 10, "rho": 0.3},
+            "pnc": {"lambda_sp": 50000},
+            "ewc-af2": {"lambda_sp": 40000, "lambda_af": 1.0},
+            "caf-ewc": {"lambda_sp": 10000, "lambda_af": 1e-8, "gamma": 0.01},
+            "caf-mas": {"lambda_sp": 8, "lambda_af": 1e-8, "gamma": 0.02},
+        }
+    ),
+    tried={
+        "ewc": {"lambda_sp": (10000, 25000, 50000, 100000)},
+        "mas": {"lambda_sp": (4, 8, 16, 32)},
+        "si": {"lambda_sp": (4, 6, 8, 10, 16)},
+        "agscl": {"lambda_sp": (800, 1600, 3200, 7000), "mu": (2, 5, 10, 20), "rho": (0.1, 0.2, 0.3, 0.5)},
+        "pnc": {"lambda_sp": (20000, 50000, 100000, 200000)},
+        "cpr-ewc": {"lambda_sp": (10000, 25000, 50000, 100000), "lambda_cpr": CPR_TRIED},
+        "cpr-mas": {"lambda_sp": (4, 8, 16, 32), "lambda_cpr": CPR_TRIED},
+        "caf-ewc": {"lambda_sp": (10000, 25000), "lambda_af": AF_TRIED, "gamma": GAMMA_TRIED},
+        "caf-mas": {"lambda_sp": (8, 16), "lambda_af": AF_TRIED, "gamma": GAMMA_TRIED},
+    },
+    published={
+        "finetune": 28.40,
+        "ewc": 51.74,
+        "mas": 52.18,
+        "si": 51.97,
+        "rwalk": 49.62,
+        "pnc": 52.88,
+        "agscl": 53.19,
+        "ewc-af2": 55.24,
+        "mas-af2": 54.89,
+        "caf-ewc": 57.43,
+    },
+    published_learners={3: 55.97, 4: 56.84, 5: 57.43, 6: 57.69},
+)
 def s_cifar_100(data: Path | None = None) -> Source:
     """CIFAR-100, 20 tasks that are its superclasses (fish, flowers, ...) of 5 similar classes each."""
     cifar = read_cifar_100(data)
@@ -169,7 +227,105 @@ def s_cifar_100(data: Path | None = None) -> Source:
     return _source("s-cifar-100", [cifar], groups)
 
 
-@register(class_counts=(PER_TASK,) * 22, shape=SHAPE, needs=("cifar-10", "cifar-100"))
+@cifar_benchmark(
+    class_counts=(PER_TASK,) * 20,
+    needs=("cifar-100",),
+    hyperparameters=complete_cifar(
+        {
+            "ewc": {"lambda_sp": 25000},
+            "mas": {"lambda_sp": 4},
+            "si": {"lambda_sp": 10},
+            # The best of six values on a separate sequence (`kenyon search`); the 6 of the authors' scripts gives
+            # 49.6 % where 66.9 % is published.
+            "rwalk": {"lambda_sp": 100},
+            "cpr-ewc": {"lambda_sp": 10000, "lambda_cpr": 1.5},
+            "cpr-mas": {"lambda_sp": 4, "lambda_cpr": 1.5},
+            "agscl": {"lambda_sp": 1600, "mu": 10, "rho": 0.3},
+            # The best of six points on a separate sequence, with importances summed as in its own paper. Averaged, as
+            # the size of the table's values suggests, they give 68.2 % where 70.2 % is published.
+            "pnc": {"lambda_sp": 1000, "decay": 1.0},
+            "ewc-af2": {"lambda_sp": 10000, "lambda_af": 1.0},
+            # The table selects lambda_SP = 5000, the authors' scripts use 10000: measured here (5 runs,
+            # af1_heads=current), 5000 gives 71.6 % and 10000 gives 74.1 %, where 73.3 % is published; 74.8 % with the
+            # heads of later tasks.
+            "caf-ewc": {"lambda_sp": 10000, "lambda_af": 1e-8, "gamma": 0.02},
+            "caf-mas": {"lambda_sp": 4, "lambda_af": 1e-8, "gamma": 0.02},
+        }
+    ),
+    tried={
+        "ewc": {"lambda_sp": (5000, 10000, 25000, 50000)},
+        "mas": {"lambda_sp": (2, 4, 8, 16)},
+        "si": {"lambda_sp": (4, 8, 10, 12, 16)},
+        "agscl": {"lambda_sp": (800, 1600, 3200, 7000), "mu": (2, 5, 10, 20), "rho": (0.1, 0.2, 0.3, 0.5)},
+        "pnc": {"lambda_sp": (400, 1000, 2500, 6000)},  # ours; the table's 10000 to 100000 are for averages
+        "cpr-ewc": {"lambda_sp": (5000, 10000, 25000, 50000), "lambda_cpr": CPR_TRIED},
+        "cpr-mas": {"lambda_sp": (2, 4, 8, 16), "lambda_cpr": CPR_TRIED},
+        "caf-ewc": {"lambda_sp": (5000, 10000), "lambda_af": AF_TRIED, "gamma": GAMMA_TRIED},
+        "caf-mas": {"lambda_sp": (2, 4), "lambda_af": AF_TRIED, "gamma": GAMMA_TRIED},
+    },
+    published={
+        "finetune": 33.53,
+        "ewc": 69.18,
+        "mas": 69.41,
+        "si": 69.21,
+        "rwalk": 66.90,
+        "pnc": 70.21,
+        "agscl": 69.99,
+        "ewc-af2": 72.29,
+        "mas-af2": 71.20,
+        "caf-ewc": 73.27,
+    },
+    published_learners={3: 72.43, 4: 73.17, 5: 73.27, 6: 73.18},
+)
+def r_cifar_100(data: Path | None = None) -> Source:
+    """CIFAR-100, 20 tasks of 5 classes in alphabetical order: unrelated classes share a task."""
+    cifar = read_cifar_100(data)
+    return _source("r-cifar-100", [cifar], _consecutive(cifar.names))
+
+
+@cifar_benchmark(
+    class_counts=(PER_TASK,) * 22,
+    needs=("cifar-10", "cifar-100"),
+    hyperparameters=complete_cifar(
+        {
+            "ewc": {"lambda_sp": 25000},
+            "mas": {"lambda_sp": 4},
+            "si": {"lambda_sp": 8},
+            "rwalk": {"lambda_sp": 40},
+            "cpr-ewc": {"lambda_sp": 25000, "lambda_cpr": 0.5},
+            "cpr-mas": {"lambda_sp": 4, "lambda_cpr": 0.2},
+            "agscl": {"lambda_sp": 7000, "mu": 20, "rho": 0.2},
+            "pnc": {"lambda_sp": 50000},
+            "ewc-af2": {"lambda_sp": 25000, "lambda_af": 1.0},
+            "caf-ewc": {"lambda_sp": 10000, "lambda_af": 1e-8, "gamma": 0.02},
+            "caf-mas": {"lambda_sp": 8, "lambda_af": 1e-8, "gamma": 0.02},
+        }
+    ),
+    tried={
+        "ewc": {"lambda_sp": (5000, 10000, 25000, 50000)},
+        "mas": {"lambda_sp": (4, 6, 8, 16)},
+        "si": {"lambda_sp": (4, 6, 8, 16)},
+        "agscl": {"lambda_sp": (1600, 3200, 7000, 10000), "mu": (5, 10, 20, 40), "rho": (0.1, 0.2, 0.3, 0.5)},
+        "pnc": {"lambda_sp": (10000, 20000, 50000, 100000)},
+        "cpr-ewc": {"lambda_sp": (5000, 10000, 25000, 50000), "lambda_cpr": (0.1, 0.2, 0.5, 1, 1.5)},
+        "cpr-mas": {"lambda_sp": (4, 6, 8, 16), "lambda_cpr": (0.1, 0.2, 0.5, 1, 1.5)},
+        "caf-ewc": {"lambda_sp": (10000, 25000), "lambda_af": AF_TRIED, "gamma": GAMMA_TRIED},
+        "caf-mas": {"lambda_sp": (4, 8), "lambda_af": AF_TRIED, "gamma": (0.0001, 0.01, 0.02, 0.1)},
+    },
+    published={
+        "finetune": 37.81,
+        "ewc": 77.75,
+        "mas": 77.39,
+        "si": 76.69,
+        "rwalk": 73.64,
+        "pnc": 78.29,
+        "agscl": 80.42,
+        "ewc-af2": 81.25,
+        "mas-af2": 80.01,
+        "caf-ewc": 81.21,
+    },
+    published_learners={3: 80.74, 4: 80.94, 5: 81.21, 6: 81.06},
+)
 def r_cifar_10_100(data: Path | None = None) -> Source:
     """CIFAR-10 as 2 tasks of many images, always first, then the 20 tasks of r-cifar-100."""
     large, small = read_cifar_10(data), read_cifar_100(data)
@@ -178,7 +334,7 @@ def r_cifar_10_100(data: Path | None = None) -> Source:
 
 
 def _consecutive(names: tuple[str, ...], *, start: int = 0, fixed: bool = False) -> list[Group]:
-    """Tasks of neighbouring labels; `start` is the position of the first name among the source's classes."""
+    """Return tasks of consecutive labels; `start` is the position of the first name among the source's classes."""
     return [
         Group(
             f"{names[first]} to {names[first + PER_TASK - 1]}",
@@ -190,7 +346,7 @@ def _consecutive(names: tuple[str, ...], *, start: int = 0, fixed: bool = False)
 
 
 def _source(name: str, parts: list[Cifar], groups: list[Group]) -> Source:
-    """One pool of all parts' images; the classes of each part follow those of the part before it."""
+    """Return one source of the images of all parts; classes of a part follow those of the previous one."""
     starts = np.cumsum([0, *(len(part.names) for part in parts)])
     pixels = np.concatenate([block for part in parts for block in part.pixels])  # the only copy
     labels = np.concatenate([part.labels + start for part, start in zip(parts, starts, strict=False)])

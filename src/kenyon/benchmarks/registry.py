@@ -1,11 +1,11 @@
-"""The benchmarks by name: a source of tasks, a network, a training regime and hyper-parameters."""
+"""Benchmarks by name: a source of tasks, a network, a training regime and strengths of every method."""
 
 from __future__ import annotations
 
 import inspect
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,32 @@ import torch
 from torch import nn
 
 from kenyon.backends.torch.module import has_constants
-from kenyon.benchmarks.hyperparameters import HYPERPARAMETERS
 from kenyon.data import SourceSpec, find_source, register
 from kenyon.data.sources import Loader, register_read
 from kenyon.errors import ConfigError, unknown
-from kenyon.models import Backbone, Net, Start, alexnet, cifar_cnn, digits_cnn, digits_mlp, omniglot_cnn
+from kenyon.models import Backbone, Net, Start
 from kenyon.models.initial import seeded
 from kenyon.training.regime import Training
 from kenyon.utils.user_code import import_file
 
+Tried = Mapping[str, tuple[float, ...]]  # setting -> values
+
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A source of tasks with a network, a training regime and hyper-parameters."""
+    """A source of tasks with a network, a training regime, strengths of methods, and published numbers."""
 
     name: str
     backbone: Backbone
     width: int  # of a single learner; several learners share its number of parameters
     training: Training
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
-    widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
+    widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where it is published
     start: Start = "drawn"  # or from the weights that the backbone comes with
+    tried: Mapping[str, Tried] = field(default_factory=dict)  # method -> the published grid of each strength
+    published: Mapping[str, float] = field(default_factory=dict)  # method -> average accuracy in %, of 5 runs
+    published_learners: Mapping[int, float] = field(default_factory=dict)  # learners -> that of CAF on EWC
+    cite: str = ""
 
     @property
     def source(self) -> SourceSpec:
@@ -44,7 +49,7 @@ class Benchmark:
         return _parameters(self.backbone, width, learners, self.start, self.source)
 
     def width_for(self, learners: int) -> int:
-        """The width at which so many learners have most nearly as many parameters as the single one.
+        """Return the width at which the number of parameters is nearest to that of a single learner.
 
         Five learners on the CIFAR network: 9, as published.
         """
@@ -54,18 +59,28 @@ class Benchmark:
             lambda width: self.parameters(width, learners), self.width, self.parameters(self.width, 1)
         )
 
+    def grid(self, method: str) -> dict[str, tuple[float, ...]]:
+        """Return the published grid of a method's strengths, in rising order."""
+        if method not in self.tried:
+            known = f"has those of {', '.join(self.tried)}" if self.tried else "has none"
+            raise ConfigError(
+                f"There is no published grid of {method} on {self.name}, which {known}. Name the values to try with "
+                "--set NAME=VALUE,VALUE."
+            )
+        return {name: tuple(sorted(values)) for name, values in self.tried[method].items()}
+
 
 def nearest_width(parameters: Callable[[int], int], most: int, budget: int) -> int:
-    """The width up to `most` whose number of parameters is nearest to the budget."""
+    """Return the width up to `most` whose number of parameters is nearest to the budget."""
     over = bisect_left(range(1, most + 1), budget, key=parameters) + 1
     return min((max(over - 1, 1), over), key=lambda width: abs(parameters(width) - budget))
 
 
 def make(backbone: Backbone, width: int, learners: int, start: Start) -> dict[str, Any]:
-    """What a backbone gives to `Net`: its module, the start, and a function that draws it anew.
+    """Return arguments of `Net`: the module, its start, and a function that initializes another.
 
-    The module is without storage where it can be, since every run draws weights of its own and a large network takes
-    long to draw; it has its values where they are wanted, or constants that come with them.
+    The module has no storage where possible, since every run initializes its own weights and a large network takes
+    long to initialize. It has values where they are the start, or where the module holds constants.
     """
     draw = partial(backbone, width, learners)
     try:
@@ -86,7 +101,7 @@ def _without_storage(draw: Callable[[], nn.Module]) -> nn.Module | None:
         with torch.device("meta"):
             module = draw()
     except (RuntimeError, NotImplementedError):
-        return None  # some constructors look at numbers
+        return None  # some constructors read values
     return module if not isinstance(module, nn.Module) or not has_constants(module) else None
 
 
@@ -102,55 +117,7 @@ def _parameters(backbone: Backbone, width: int, learners: int, start: Start, sou
     ).parameter_count
 
 
-LARGE_IMAGES = Training(
-    epochs=40,
-    batch=64,
-    rate=0.005,
-    drop=10.0,
-    validation=0.0,
-    optimiser="sgd",
-    schedule="step",
-    drop_epoch=30,
-    carry=True,
-    penalties_from=1,
-)
-
-
-BENCHMARKS: dict[str, Benchmark] = {
-    b.name: b
-    for b in (
-        Benchmark(
-            "digits",
-            digits_mlp,
-            width=16,
-            training=Training(epochs=40, batch=16, rate=1e-2, validation=0.2),
-            hyperparameters=HYPERPARAMETERS["digits"],
-        ),
-        Benchmark(
-            "digits-conv",
-            digits_cnn,
-            width=8,
-            training=Training(epochs=20, batch=16, rate=3e-3, validation=0.2),
-            hyperparameters=HYPERPARAMETERS["digits"],  # not chosen for it
-        ),
-        *(
-            Benchmark(name, cifar_cnn, width=32, training=Training(), hyperparameters=HYPERPARAMETERS[name])
-            for name in ("r-cifar-100", "s-cifar-100", "r-cifar-10-100")
-        ),
-        *(
-            Benchmark(name, omniglot_cnn, 64, Training(), HYPERPARAMETERS[name], widths={5: 28})
-            for name in ("omniglot", "omniglot-clean")
-        ),
-        *(Benchmark(name, alexnet, 64, LARGE_IMAGES, HYPERPARAMETERS[name]) for name in ("cub-200", "tiny-imagenet")),
-        Benchmark(
-            "core50",
-            alexnet,
-            width=64,
-            training=replace(LARGE_IMAGES, batch=32, rate=0.003, drop=1.0, momentum=0.0, penalties_from=2),
-            hyperparameters=HYPERPARAMETERS["core50"],
-        ),
-    )
-}
+BENCHMARKS: dict[str, Benchmark] = {}
 
 
 def benchmark(
@@ -164,13 +131,16 @@ def benchmark(
     widths: Mapping[int, int] | None = None,
     start: Start = "drawn",
     whole: bool = False,
+    needs: tuple[str, ...] = (),
+    **declared: Any,
 ) -> Callable[[Loader], Loader]:
     """Make a benchmark of a function that reads a source: all a user's own file needs.
 
     `kenyon run my_stream.py` then runs it. Without `class_counts` (of each task) and `shape` (of a sample) the source
-    is read at once, and asked. Methods without hyper-parameters here take theirs from `--set`. `widths`: that of so
-    many learners, where it is not to be the one with as many parameters as a single learner has. `start`: see `Net`.
-    `whole`: the classes of a task belong together, and `kenyon search` does not deal them out anew.
+    is read at once, and asked. Methods without hyper-parameters here take theirs from `--set`. `widths`: learners ->
+    width, where it is not the one with as many parameters as a single learner has. `start`: see `Net`. `whole`: the
+    classes of a task belong together, and `kenyon search` does not redistribute them. `needs`: datasets on disk, by
+    their names in `kenyon data list`. `declared`: further fields of `Benchmark` (tried, published, cite, ...).
     """
     try:
         inspect.signature(backbone).bind(width, 1)
@@ -184,17 +154,17 @@ def benchmark(
         if class_counts is None or shape is None:
             register_read(load, whole=whole)
         else:
-            register(class_counts=class_counts, shape=shape, whole=whole)(load)
+            register(class_counts=class_counts, shape=shape, needs=needs, whole=whole)(load)
         name = load.__name__.replace("_", "-")
         regime, hyper = training or Training(), hyperparameters or {}
-        BENCHMARKS[name] = Benchmark(name, backbone, width, regime, hyper, widths or {}, start)
+        BENCHMARKS[name] = Benchmark(name, backbone, width, regime, hyper, widths or {}, start, **declared)
         return load
 
     return add
 
 
 def load_benchmark_file(path: Path) -> str:
-    """Import a user's file and give the name of the benchmark in it."""
+    """Import a user's file and return the name of the benchmark in it."""
     before = dict(BENCHMARKS)
     import_file(path, "benchmark")
     new = [name for name, bench in BENCHMARKS.items() if before.get(name) is not bench]
@@ -205,7 +175,8 @@ def load_benchmark_file(path: Path) -> str:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The benchmark of that name; otherwise an error that names the nearest ones."""
-    if not isinstance(name, str) or name not in BENCHMARKS:
-        raise unknown("benchmark", name, BENCHMARKS)
-    return BENCHMARKS[name]
+    """Return the benchmark of that name, or raise an error that suggests similar ones."""
+    try:
+        return BENCHMARKS[name]
+    except (KeyError, TypeError):
+        raise unknown("benchmark", name, BENCHMARKS) from None

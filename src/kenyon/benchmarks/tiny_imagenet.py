@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from PIL import Image
 
-from kenyon.data.sources import ShuffledClasses, Source, register
+from kenyon.benchmarks.cub import LARGE_FORMS, LARGE_IMAGES
+from kenyon.benchmarks.registry import benchmark
+from kenyon.benchmarks.strengths import complete
+from kenyon.data.sources import ShuffledClasses, Source
 from kenyon.data.tasks import Crop
 from kenyon.datasets.archives import TINY_IMAGENET, Copy, data_folders, find
 from kenyon.datasets.cache import cached
 from kenyon.datasets.images import File, Picture, as_bytes, fingerprint, write_equal
 from kenyon.datasets.trees import Tree, read_text
 from kenyon.errors import DataError
+from kenyon.models import alexnet
 
 CLASSES, TASKS, SIDE = 200, 10, 64
 # Those of ImageNet.
@@ -25,7 +29,55 @@ STD = (0.229, 0.224, 0.225)
 ANNOTATIONS = "val/val_annotations.txt"
 
 
-@register(class_counts=(CLASSES // TASKS,) * TASKS, shape=(3, SIDE, SIDE), needs=("tiny-imagenet",))
+@benchmark(
+    backbone=alexnet,
+    width=64,
+    training=LARGE_IMAGES,
+    class_counts=(CLASSES // TASKS,) * TASKS,
+    shape=(3, SIDE, SIDE),
+    needs=("tiny-imagenet",),
+    hyperparameters=complete(
+        {
+            "ewc": {"lambda_sp": 40},
+            "mas": {"lambda_sp": 0.5},
+            "si": {"lambda_sp": 0.8},
+            "rwalk": {"lambda_sp": 5},  # of the authors' scripts
+            "cpr-ewc": {"lambda_sp": 40, "lambda_cpr": 0.5},
+            "cpr-mas": {"lambda_sp": 0.5, "lambda_cpr": 0.01},  # lambda_cpr of the scripts: the table selects none
+            "agscl": {"lambda_sp": 0.1, "mu": 1e-3, "rho": 0.1},
+            "pnc": {"lambda_sp": 80},
+            "caf-ewc": {"lambda_sp": 320, "lambda_af": 1e-4, "gamma": 0.001},  # lambda_af: the scripts have 1e-7
+            "caf-mas": {"lambda_sp": 0.5, "lambda_af": 1e-8, "gamma": 0.001},
+        },
+        **LARGE_FORMS,
+    ),
+    tried={
+        "ewc": {"lambda_sp": (20, 40, 160)},
+        "mas": {"lambda_sp": (0.1, 0.2, 0.5, 1, 2)},
+        "si": {"lambda_sp": (0.4, 0.8, 1.6, 3.2)},
+        "agscl": {
+            "lambda_sp": (0.01, 0.1, 1, 10, 100),
+            "mu": (0.0001, 0.001, 0.01, 0.1),
+            "rho": (0.05, 0.1, 0.2, 0.5),
+        },
+        "pnc": {"lambda_sp": (40, 80, 160, 320)},
+        "cpr-ewc": {"lambda_sp": (20, 40, 80, 160), "lambda_cpr": (0.1, 0.2, 0.5, 1)},
+        "cpr-mas": {"lambda_sp": (0.1, 0.2, 0.5, 1, 2), "lambda_cpr": (0.1, 0.2, 0.5, 1, 2)},
+        "caf-ewc": {
+            "lambda_sp": (40, 80, 160, 320),
+            "lambda_af": (1e-3, 1e-4, 1e-5, 1e-6),
+            "gamma": (0.0001, 0.001, 0.01, 0.1),
+        },
+        "caf-mas": {
+            "lambda_sp": (0.5, 1),
+            "lambda_af": (1e-5, 1e-6, 1e-7, 1e-8),
+            "gamma": (0.0001, 0.001, 0.01, 0.1),
+        },
+    },
+    published={"caf-ewc": 53.85},
+    published_learners={3: 52.56, 4: 53.05, 5: 53.85, 6: 54.03, 7: 54.63, 8: 54.30},
+    cite="Le and Yang, Stanford 2015",
+)
 def tiny_imagenet(data: Path | None = None) -> Source:
     """200 classes of ImageNet in 64 x 64 pixels, dealt by the seed to 10 tasks; its validation folder tests."""
     copy = find(TINY_IMAGENET, data_folders(data))
@@ -69,7 +121,7 @@ def _train(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
 
 
 def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
-    """From val/images and its annotations, or from folders of classes, into which many people sort it."""
+    """Read val/images with its annotations, or folders of classes, into which it is often sorted."""
     class_of: dict[str, str] = {}
     if ANNOTATIONS in inside:
         rows = [line.split("\t") for line in read_text(tree, ANNOTATIONS).splitlines() if line.strip()]
@@ -96,7 +148,7 @@ def _test(tree: Tree, inside: list[str]) -> dict[str, list[str]]:
 
 
 def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: str) -> int:
-    """How many images each class has. All have the same number: a copy cut short shows."""
+    """Return the number of images of a class. It is the same for all: otherwise the copy is incomplete."""
     strange = sorted(set(part) - set(classes))
     if strange:
         raise DataError(f"{tree.where(folder)} has images of {strange[0]}, which wnids.txt lacks. {tree.remedy}")
@@ -113,7 +165,7 @@ def _count(tree: Tree, part: dict[str, list[str]], classes: list[str], folder: s
 
 
 def _names(tree: Tree, inside: list[str], classes: list[str]) -> list[str]:
-    """The first word for each class where words.txt tells, made different by the class's number where need be."""
+    """Return the first word for each class from words.txt, with the class's number where words are equal."""
     lines = read_text(tree, "words.txt").splitlines() if "words.txt" in inside else []
     words = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
     names = [words.get(wnid) or wnid for wnid in classes]

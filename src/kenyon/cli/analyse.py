@@ -166,7 +166,7 @@ def _results(path: Path, benchmark: str | None, methods: str | None) -> dict[str
     from kenyon.experiments.runner import REFERENCE
     from kenyon.experiments.spec import named_methods
     from kenyon.methods import METHODS
-    from kenyon.report.tables import place
+    from kenyon.methods.registry import place
     from kenyon.utils.user_code import is_user_file
 
     if benchmark is not None and is_user_file(benchmark):

@@ -36,9 +36,11 @@ def list_(
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from kenyon.cli.consoles import stdout, tell_json
+    from kenyon.cli.consoles import stdout, tell, tell_json
     from kenyon.errors import ConfigError, unknown
     from kenyon.experiments.results import plain
+    from kenyon.experiments.settings import MEANINGS
+    from kenyon.methods.registry import switches
 
     lists: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "benchmarks": _benchmarks,
@@ -53,6 +55,8 @@ def list_(
     if json:
         tell_json(plain({what: rows}))
         return
+    hidden = switches() if what == "settings" and method is None else frozenset()
+    rows = [row for row in rows if row["name"] not in hidden]
     shown = (*COLUMNS[what], *(["value"] if "value" in rows[0] else []))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, leading=1)
     for key in shown:
@@ -62,6 +66,10 @@ def list_(
     for row in rows:
         table.add_row(*(_cell(row[key]) for key in shown))
     stdout().print(table)
+    if hidden:
+        names = ", ".join(name for name in MEANINGS if name in hidden)
+        tell(f"Switches that definition sets, and that win over it: {names}.")
+        tell("`kenyon list settings --method METHOD` explains those of a method.")
 
 
 def _benchmarks() -> list[dict[str, Any]]:
@@ -108,19 +116,25 @@ def _benchmark(b: Benchmark) -> dict[str, Any]:
         SEVERAL: b.parameters(several, LEARNERS),
         "training": f"Adam {training.rate:g}, batch {training.batch}, {training.epochs} epochs a task",
         "needs": ", ".join(b.source.needs) or "nothing",
+        "cite": b.cite,
     }
 
 
 def _methods() -> list[dict[str, Any]]:
     from kenyon.methods import METHODS
+    from kenyon.methods.registry import switches
 
+    single = switches()
     return [
         {
             "name": spec.name,
+            "family": spec.family,
             "about": spec.summary,
+            "cite": spec.cite,
             "learners": spec.learners,
             "keeps_samples": spec.keeps_samples,
-            "settings": ", ".join(spec.hyperparameters),
+            "settings": ", ".join(name for name in spec.settings if name not in single),
+            "switches": ", ".join(name for name in spec.settings if name in single),
         }
         for spec in METHODS.values()
     ]
@@ -147,7 +161,8 @@ def _settings(method: str | None, benchmark: str | None) -> list[dict[str, Any]]
         raise ConfigError("Values on a benchmark are those of a method: give --method too.")
     config = configure(named_benchmark(benchmark), method)
     defaults = {n: p.default for n, p in signature(find_method(method).build).parameters.items()}
-    values = defaults | asdict(config.training) | asdict(config.architecture) | config.hyper
+    values = defaults | asdict(config.training) | asdict(config.architecture) | {"definition": "published"}
+    values |= config.hyper
     return [row | {"value": values[row["name"]]} for row in rows]
 
 

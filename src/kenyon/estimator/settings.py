@@ -22,7 +22,6 @@ from kenyon.data.tasks import Heads, Stream
 from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError, as_setting_errors, flag, number, one_of, whole
 from kenyon.methods import METHODS, Method, find_method
-from kenyon.methods.registry import DEFAULTS
 from kenyon.models import Diversity, Net, Start
 from kenyon.models.initial import seeded
 from kenyon.training import Trainer, Training
@@ -202,7 +201,7 @@ def build_method(name: str, strengths: Mapping[str, float | None], options: Mapp
     twice = sorted(set(given) & set(options or {}))
     if twice:
         raise SettingError(f"{twice[0]} is given twice, by itself and in options. Give it once.")
-    settings = {**DEFAULTS.get(name, {}), **given, **(options or {})}
+    settings = spec.resolve({**given, **(options or {})}, spec.defaults)
     missing = [needed for needed in spec.required if needed not in settings]
     if missing:
         arguments = [f"{needed}=VALUE" for needed in missing if needed in strengths]

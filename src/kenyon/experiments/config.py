@@ -19,8 +19,8 @@ from kenyon.benchmarks.registry import BENCHMARKS, Benchmark, find_benchmark
 from kenyon.data import SearchProtocol
 from kenyon.errors import ConfigError, expected, shown, unknown
 from kenyon.methods import METHODS, Method, MethodSpec, find_method
+from kenyon.methods.base import LEARN
 from kenyon.methods.penalties.strength import LARGEST
-from kenyon.methods.registry import DEFAULTS, LEARN
 from kenyon.models.ensemble import Diversity
 from kenyon.models.heads import FirstHeads
 from kenyon.training.regime import Training
@@ -212,8 +212,10 @@ def configure(
 
     regime: Any = setup.training
     training = replace(regime, **_take(given, [f.name for f in fields(regime)]))
-    hyper = dict(setup.hyperparameters.get(method, {}))
-    hyper |= _take(given, spec.hyperparameters)
+    chosen_hyper = _take(given, spec.settings)
+    if suite and chosen_hyper.get("definition", "published") != "published":
+        raise ConfigError("For games there is the published definition alone. Set single switches instead.")
+    hyper = spec.resolve(chosen_hyper, setup.hyperparameters.get(method, {}))
     _check_defaults(benchmark, spec, hyper)
     made = spec(hyper)  # names missing and impossible values
     if suite:
@@ -266,9 +268,9 @@ def _games(setup: Any, benchmark: str, games: Sequence[str] | None) -> tuple[str
 
 def _check_defaults(benchmark: str, spec: MethodSpec, hyper: Mapping[str, Any]) -> None:
     """Refuse a method without strengths for this benchmark, and name values to begin with."""
-    missing, defaults = [name for name in spec.required if name not in hyper], DEFAULTS.get(spec.name, {})
-    if benchmark in BENCHMARKS and missing and all(name in defaults for name in missing):
-        some = " ".join(f"--set {name}={defaults[name]:g}" for name in missing)
+    missing = [name for name in spec.required if name not in hyper]
+    if benchmark in BENCHMARKS and missing and all(name in spec.defaults for name in missing):
+        some = " ".join(f"--set {name}={spec.defaults[name]:g}" for name in missing)
         raise ConfigError(
             f"{spec.name} needs {', '.join(missing)}, and nothing is chosen for {benchmark}. Begin with {some}, and "
             "let `kenyon search` find better ones."
@@ -336,7 +338,7 @@ def settings(method: str, made: Method | None = None, *, games: bool = False) ->
     """Return the settings of a method that `--set` takes. `made`: the method, where its values are known."""
     spec = find_method(method)
     regime = [f.name for f in fields(_ppo() if games else Training)]
-    return (*regime, *_architecture_settings(made or spec.example, games=games), *spec.hyperparameters)
+    return (*regime, *_architecture_settings(made or spec.example, games=games), *spec.settings)
 
 
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool}  # annotations of regimes; others are words
@@ -361,9 +363,7 @@ def kind_of(setting: str) -> type:
 
 def is_setting(name: str) -> bool:
     """True for a setting of any regime, architecture or method."""
-    return (
-        name in _OWN_KINDS or any(name in spec.hyperparameters for spec in METHODS.values()) or name in _kinds(_ppo())
-    )
+    return name in _OWN_KINDS or any(name in spec.settings for spec in METHODS.values()) or name in _kinds(_ppo())
 
 
 def check_kind(name: str, value: Any) -> None:

@@ -29,7 +29,6 @@ from kenyon.experiments.runner import Plan, check_folders, execute, source_of
 from kenyon.experiments.scheduler import MOST
 from kenyon.experiments.spec import Experiment
 from kenyon.experiments.store import method_folder
-from kenyon.experiments.tried import find_grid
 from kenyon.methods import find_method
 from kenyon.training import choose_device
 from kenyon.utils.files import as_path
@@ -226,17 +225,18 @@ def _varied(benchmark: str, method: str, given: Mapping[str, Any]) -> tuple[dict
             raise unknown(f"setting of {method}", name, known)
     lists = lists_of(given)
     if not lists:
-        lists = {name: list(values) for name, values in find_grid(benchmark, method).items() if name not in given}
+        grid = find_benchmark(benchmark).grid(method)
+        lists = {name: list(values) for name, values in grid.items() if name not in given}
     single = {name: values[0] for name, values in lists.items() if len(values) == 1}
-    grid = {name: lists[name] for name in known if name in lists and name not in single}
+    varied = {name: lists[name] for name in known if name in lists and name not in single}
     fixed = {name: value for name, value in given.items() if name not in lists} | single
-    if not grid:
+    if not varied:
         example = next(iter(lists or find_method(method).hyperparameters or ["rate"]))
         raise ConfigError(
             "There is nothing to choose from: no setting has several values. Give some, for example --set "
             f"{example}=VALUE,VALUE."
         )
-    return grid, fixed
+    return varied, fixed
 
 
 def execute_search(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kenyon.experiments.config import settings
 from kenyon.methods import METHODS
+from kenyon.methods.registry import switches
 
 MEANINGS = {
     # of every method: how it is trained
@@ -31,6 +32,8 @@ MEANINGS = {
     "diversity": "how the learners begin: high (each its own weights and dropout), medium (equal weights) or low "
     "(equal weights, no dropout)",
     "gate": "whether every learner has a gate of its own for every task",
+    # which form, where paper and practice differ; and the single switches that it sets
+    "definition": "published (the defaults), paper (its equations) or authors (their code): sets the switches",
     # stability
     "lambda_sp": "strength of stability protection",
     "fisher": "which Fisher information: published, exact (the paper's equation), or in the scale of large images or "
@@ -45,7 +48,8 @@ MEANINGS = {
     # active forgetting
     "lambda_af": "strength of active forgetting, AF-1 or AF-2",
     "af1": "rates of AF-1: adaptive (learned, by parameter tensor), learner (learned, by learner) or uniform",
-    "af1_heads": "which heads AF-1 decays: current, open (also those of tasks to come: published on CIFAR) or none",
+    "af1_heads": "which heads AF-1 decays: current, open (also those of later tasks: published on CIFAR), all "
+    "(finished ones too) or none",
     "af2_validated": "whether AF-2 counts in the validation loss",
     "af2_first": "how the expanded network begins: learned from the first task on, or waits until the rate falls",
     "from_first": "whether penalties act from the first task on",
@@ -55,7 +59,8 @@ MEANINGS = {
     # a second column
     "decay": "how much of the importances remains when a task is added, which are then summed",
     "reinit": "whether the active column begins every task anew",
-    "temperature": "at which the column's predictions are imitated",
+    "lambda_kd": "strength of distillation: the heads of earlier tasks keep their predictions on new data",
+    "temperature": "at which predictions are imitated",
     # replay
     "memory": "samples of every class that are kept",
     "replay_batch": "old samples that a step meets",
@@ -69,14 +74,21 @@ def takes(setting: str) -> list[str]:
 
 
 def settings_markdown() -> str:
-    """Return all settings as a table: the methods that take each, and its meaning."""
+    """Return two tables, of settings and of the switches of a definition: the methods that take each, and its
+    meaning.
+    """
     methods = [name for name in METHODS if METHODS[name].build.__module__.startswith("kenyon.methods")]
-    lines = ["| setting | of | |", "|---|---|---|"]
-    for name, meaning in MEANINGS.items():
-        lines.append(
-            f"| `{name}` | {_methods_text([m for m in takes(name) if m in methods], len(methods))} | {meaning} |"
+
+    def table(head: str, names: Iterable[str]) -> list[str]:
+        rows = (
+            (f"`{name}`", _methods_text([m for m in takes(name) if m in methods], len(methods)), MEANINGS[name])
+            for name in names
         )
-    return "\n".join(lines)
+        return [f"| {head} | of | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+    single = switches()
+    shown = table("setting", (name for name in MEANINGS if name not in single))
+    return "\n".join([*shown, "", *table("switch of a definition", (name for name in MEANINGS if name in single))])
 
 
 def _methods_text(methods: Sequence[str], of: int) -> str:

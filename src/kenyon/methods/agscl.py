@@ -1,17 +1,18 @@
 """Node-wise group sparsity: AGS-CL (Jung et al., NeurIPS 2020).
 
-A hidden node is important once it was active for a task. Its importance Omega is its mean activation, over tasks
-Omega <- eta Omega + mean activation. With the learning rate a and a node's group w (incoming weights and bias):
+A hidden node is important once it was active for a task. Its importance Omega is its mean activation, accumulated
+over tasks as Omega <- eta Omega + mean activation. With the learning rate a and a node's group w (incoming weights
+and bias):
 
-    after an epoch   nodes that are not important   prox of a mu |w|                          towards exactly zero
-                     important nodes                prox of a lambda Omega |w - w_before|     exactly frozen
-    after a step     weights from nodes that are not important into important ones are set to zero
-    after a task     weights from nodes that are not important are set to zero, the head's too: no earlier task can
-                     hear them any more. A share rho of these nodes gets fresh groups, for tasks to come.
+    after an epoch   unimportant nodes   prox of a mu |w|                          towards exactly zero
+                     important nodes     prox of a lambda Omega |w - w_before|     exactly frozen
+    after a step     weights from unimportant into important nodes are set to zero
+    after a task     weights from unimportant nodes are set to zero, those of the head too: no earlier task depends on
+                     them. A share rho of these nodes is initialized for later tasks.
 
-Both proximal steps are one: go towards `home`, which is what the task before left of an important node's group, and
-zero for other nodes. All of this acts on weights directly, so the loss, and with it the validation loss, is the
-cross-entropy alone, and the best weights of a task are weights after a proximal step.
+Both proximal steps are one, towards `home`: the group of an important node as the previous task left it, and zero for
+other nodes. They act on weights directly: the loss and the validation loss are the cross-entropy alone, and the best
+weights of a task are weights after a proximal step.
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import ConfigError
+from kenyon.methods.base import Method
 from kenyon.methods.importance import GradientImportance
 from kenyon.methods.mechanism import Attached, Context
-from kenyon.methods.penalties.weights import Strength
+from kenyon.methods.penalties import Strength
+from kenyon.methods.registry import method
 from kenyon.models.nodes import Nodes, join_layers
 from kenyon.random import Purpose, key, random_words
 
-COUNTING = 1e-3  # a share of a number of nodes this little above a whole number is that number: 0.3 is no float32
+COUNTING = 1e-3  # counts this little above a whole number are that number: 0.3 has no exact float32
 
 
 @dataclass(frozen=True)
 class GroupSparsity:
-    """`eta`, how much of the importance remains from task to task, is 0.9 in all published runs."""
+    """The settings of AGS-CL. `eta`, the share of importance that remains per task, is 0.9 in all published runs."""
 
     lambda_sp: Strength
     mu: Strength
@@ -56,8 +59,9 @@ class GroupSparsity:
 
 
 def shrunk(groups: Tensor, home: Tensor, distance: Tensor) -> Tensor:
-    """The proximal operator argmin_w |w - group|^2 / 2 + distance * |w - home|: every group (..., n, G) goes by
-    `distance` (..., n) towards its home, and stays there once it arrives.
+    """Return the proximal operator argmin_w |w - group|^2 / 2 + distance * |w - home| of every group.
+
+    Groups (..., n, G) move by `distance` (..., n) towards home, and stay there once they arrive.
     """
     away = (groups - home).square().sum(-1).sqrt()
     left = torch.where(away > distance, 1 - distance / away, 0.0)
@@ -96,12 +100,12 @@ class _Sparsity(Attached):
     def finish_task(self) -> None:
         work, nodes = self.context, self.nodes
         self.importance.mul_(self.eta.squeeze(2)).add_(work.activations(nodes))
-        # The head sees the sum of the learners, so that a feature is of use to all of them or to none.
+        # The head sees the sum of the learners: a feature is important for all of them or for none.
         features = nodes.per_layer(self.importance)[-1]
         features.copy_(features.mean(1, keepdim=True).expand_as(features))
         important = nodes.per_layer(self.importance > 0)
         renewed, fresh = nodes.per_layer(self._renewed(important)), self._fresh()
-        before: Tensor | None = None  # which nodes of the layer before are important
+        before: Tensor | None = None  # important nodes of the previous layer
         for layer, now, new in zip(nodes.layers, important, renewed, strict=True):
             inputs = nodes.input_mask(layer, before)
             groups = nodes.groups(work.theta, layer) * inputs
@@ -116,8 +120,8 @@ class _Sparsity(Attached):
             work.net.layout.view(rows, "head.weight")[:, work.task].mul_(seen)
 
     def _renewed(self, important: list[Tensor]) -> Tensor:
-        """Which nodes get fresh groups, (R, N): of every layer's and learner's nodes that are not important a random
-        share rho, rounded up.
+        """Return the nodes to initialize, (R, N): a random share rho, rounded up, of the unimportant nodes of every
+        layer and learner.
         """
         device = self.importance.device
         task = self.context.task
@@ -133,10 +137,21 @@ class _Sparsity(Attached):
         return join_layers(chosen)
 
     def _fresh(self) -> Tensor:
-        """First weights of the backbone, drawn anew for this task: (R, P)."""
+        """Return initial weights of the backbone, drawn for this task: (R, P)."""
         net, rows = self.context.net, torch.zeros(self.context.theta.shape)
         for row, seed in zip(rows, self.context.seeds, strict=True):
             for k in range(net.learners):
                 for name, value in net.fresh_learner(key(seed, Purpose.NODES, self.context.task, k)).items():
                     net.layout.view(row, name)[k] = value
         return rows.to(self.context.theta)
+
+
+@method(
+    family="sparsity",
+    cite="Jung et al., NeurIPS 2020",
+    defaults={"lambda_sp": 5.0, "mu": 1.0, "rho": 0.5},  # those of digits
+    color="#4fa3a5",
+)
+def agscl(lambda_sp: Strength, mu: Strength, rho: Strength, eta: Strength = 0.9) -> Method:
+    """AGS-CL: freeze nodes that were active, keep the others sparse, and renew a share of them after every task."""
+    return Method(mechanisms=(GroupSparsity(lambda_sp, mu, rho, eta),))

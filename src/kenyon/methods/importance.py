@@ -1,4 +1,4 @@
-"""How much each weight matters for the tasks before, in named definitions and scales.
+"""Importances of weights for earlier tasks, in named definitions and scales.
 
 Gradient importances are measured once, on the training data of the finished task:
 
@@ -11,28 +11,28 @@ Gradient importances are measured once, on the training data of the finished tas
     mas_large            20  sum of the logits' L2 norms      absolute value  64/N    on
     mas_core50           32  sum of the logits' L2 norms      square          32/N    off
 
-The published Fisher squares the gradient of a batch of 20, so where gradients of samples are independent its
-scale is about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large`
-ones, where sums are divided by the number of training batches of 64 and each square counts 64 times. Importances
-that are measured along the way instead, from every step, are in `path_importance`.
+The published Fisher squares the gradient of a batch of 20; where gradients of samples are independent, its scale is
+about 1/20 of the exact one. The published lambdas belong to it; on CUB-200 and Tiny-ImageNet to the `large` ones,
+where sums are divided by the number of training batches of 64 and each square counts 64 times. `path_importance` has
+the importances that are accumulated along the optimization path.
 
-Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of
-tasks before, as a plain sum (the paper's equation), or as a sum that forgets: a number d stands for F <- F_t + d F
-(online EWC). "last" keeps what was measured last alone, for importances that look back on the tasks before by
-themselves.
+Over tasks, importances are accumulated as a running average, F <- (F_t + t F) / (t + 1) with t the number of earlier
+tasks, as a plain sum (the paper's equation), or as a decaying sum: a number d stands for F <- F_t + d F (online EWC).
+"last" keeps the last measurement, for importances that include earlier tasks themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.errors import ConfigError
+from kenyon.methods.penalties.strength import check_word
 from kenyon.models.heads import NO_CLASS
 
 Accumulate = Literal["average", "sum", "last"]
@@ -42,28 +42,29 @@ Objective = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def mean_cross_entropy(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    """Of the samples that count: what the Fisher information is the squared gradient of."""
+    """Return the mean over valid samples. The Fisher information is its squared gradient."""
     return weighted_cross_entropy(logits, labels, valid) / valid.sum(-1).clamp(min=1)
 
 
 def summed_output_norm(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
-    """The L2 norms of the logits, summed over the samples that count: what MAS differentiates."""
-    present = logits.masked_fill(logits == NO_CLASS, 0.0)  # classes that a smaller task does not have
+    """Return the sum over valid samples of the L2 norms of their logits, whose gradient MAS measures."""
+    present = logits.masked_fill(logits == NO_CLASS, 0.0)  # without the classes that a smaller task lacks
     return (torch.linalg.vector_norm(present, dim=-1) * valid).sum(-1)
 
 
 @dataclass(frozen=True)
 class GradientImportance:
-    """sum over batches b of `numerator` * reduce(gradient of objective on b) / N."""
+    """The sum over batches b of `numerator` * reduce(gradient of the objective on b), divided by N."""
 
     name: str
     objective: Objective
     batch: int
-    square: bool  # the squared gradient; else its absolute value
+    square: bool  # the squared gradient instead of its absolute value
     numerator: float
     dropout: bool
     accumulate: Merge
-    penalised: bool = False  # the gradient is that of the objective with the penalties, but for AF-S
+    penalised: bool = False  # with the gradient of the penalties, except AF-S
+    factor = 0.5  # of the quadratic penalty
 
     def __post_init__(self) -> None:
         check_merge(self.accumulate)
@@ -78,9 +79,7 @@ def fisher_published(accumulate: Merge = "average") -> GradientImportance:
 
 
 def fisher_large(accumulate: Merge = "average") -> GradientImportance:
-    """As published for large images: the gradient of the whole loss without AF-S, and 64 g_b^2 over the number of
-    64-batches.
-    """
+    """As published for large images: gradient of the loss without AF-S, 64 g_b^2 over the number of 64-batches."""
     return GradientImportance("fisher_large", mean_cross_entropy, 20, True, 4096.0, True, accumulate, penalised=True)
 
 
@@ -110,19 +109,21 @@ def mas(accumulate: Accumulate = "sum") -> GradientImportance:
 
 
 def accumulated(old: Tensor, new: Tensor, tasks_before: int, how: Merge) -> Tensor:
-    """Merge the importance of a finished task into that of the tasks before it."""
+    """Return the importance of a finished task merged into that of earlier tasks."""
     check_merge(how)
-    if isinstance(how, float):
-        return how * old + new
-    if how == "sum":
-        return old + new
-    return new if how == "last" else (new + tasks_before * old) / (tasks_before + 1)
+    match how:
+        case "average":
+            return (new + tasks_before * old) / (tasks_before + 1)
+        case "sum":
+            return old + new
+        case "last":
+            return new
+    return how * old + new
 
 
 def check_merge(how: Merge) -> None:
-    """Refuse a way of merging importances over tasks that there is not."""
-    if isinstance(how, float):
-        if not 0 <= how <= 1:
-            raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")
-    elif how not in get_args(Accumulate):
-        raise ConfigError(f"accumulate must be {', '.join(get_args(Accumulate))}, not '{how}'.")
+    """Refuse an unknown way of accumulating importances."""
+    if isinstance(how, str):
+        check_word("accumulate", how, Accumulate)
+    elif not 0 <= how <= 1:
+        raise ConfigError(f"The decay of an importance is a number from 0 to 1, not {how}.")

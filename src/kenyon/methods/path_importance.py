@@ -1,4 +1,4 @@
-"""Importances that are measured along the way: from the gradient and the change of weights of every step."""
+"""Importances along the optimization path, from the gradient and the change of weights in every step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kenyon.errors import ConfigError
 from kenyon.methods.importance import Accumulate, GradientImportance, Merge, check_merge
 from kenyon.methods.mechanism import Steps, Tracker
+from kenyon.methods.penalties.strength import check_word
+
+WalkForm = Literal["published", "paper"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class PathImportance:
     name: str = "si"
     damping: float = 0.01
     accumulate: Merge = "sum"
+    factor = 1.0  # of the quadratic penalty, as published
 
     def __post_init__(self) -> None:
         check_merge(self.accumulate)
@@ -27,8 +30,12 @@ class PathImportance:
     def track(self, trainer: Steps) -> Tracker:
         return _Path(trainer, self)
 
+    def extend(self, path: Tensor, gradient: Tensor, change: Tensor) -> None:
+        """Add a step to the path integral, in place: -gradient * change of the weights."""
+        path.addcmul_(gradient, change, value=-1)
+
     def weigh(self, path: Tensor, change: Tensor) -> Tensor:
-        """The importance of weights, from their path integral and their change over the whole task."""
+        """Return the importance of weights from their path integral and their change over the task."""
         return path / (change.square() + self.damping)
 
 
@@ -67,7 +74,7 @@ class _Path(_Changes):
         self.path.zero_()
 
     def after_step(self) -> None:
-        self.path.addcmul_(self.gradient, self.change, value=-1)
+        self.how.extend(self.path, self.gradient, self.change)
 
     def estimate(self) -> Tensor:
         return self.how.weigh(self.path, self._protected(self.trainer.theta) - self.trainer.anchor)
@@ -77,25 +84,25 @@ class _Path(_Changes):
 class WalkImportance:
     """Riemannian walk (RWalk): a Fisher information that is averaged over steps, and a score of the path.
 
-    Every step with gradient g (of the whole loss) and change d of the weights moves
+    Every step with gradient g (of the whole loss) and change d of the weights updates
         F <- alpha g^2 + (1 - alpha) F    and    s <- s - g d / (F d^2 / 2 + damping):
-    how much the loss fell for the distance walked, where the Fisher information measures distances. Both go on from
-    task to task; the score is halved when a task ends.
+    the decrease of the loss per distance, as the Fisher information measures distances. Both are carried from task to
+    task; the score is halved when a task ends.
 
-    published: importance F + s, as the baselines of this line of work have it, with alpha = 0.9. They count
-               the return to the best weights at a task's end as part of the next step; here a step is a step.
-    paper:     each scaled to [0, 1] over all weights, and scores below 0 count as 0 (Chaudhry et al. 2018).
+    published: importance F + s, as in the baselines of this line of work, with alpha = 0.9. They count the return to
+               the best weights at the end of a task as part of the next step, which is left out here.
+    paper:     both scaled to [0, 1] over all weights, with negative scores set to 0 (Chaudhry et al. 2018).
     """
 
     name: str = "rwalk"
-    form: Literal["published", "paper"] = "published"
+    form: WalkForm = "published"
     alpha: float = 0.9
     damping: float = 0.01
     accumulate: Accumulate = "last"
+    factor = 1.0  # of the quadratic penalty, as published
 
     def __post_init__(self) -> None:
-        if self.form not in ("published", "paper"):
-            raise ConfigError(f"form must be published or paper, not '{self.form}'.")
+        check_word("form", self.form, WalkForm)
 
     def track(self, trainer: Steps) -> Tracker:
         return _Walk(trainer, self)
@@ -115,7 +122,7 @@ class _Walk(_Changes):
 
     def after_step(self) -> None:
         gradient, change = self.gradient, self.change
-        # A run without a batch has no gradient of its own: its Fisher information stays, and so do its weights.
+        # Runs without a batch have no gradient: their Fisher information and their weights stay.
         self.fisher.lerp_(gradient.square(), (self.how.alpha * self.trainer.present).unsqueeze(1))
         distance = (self.fisher * change.square()).mul_(0.5).add_(self.how.damping)
         self.score.sub_(gradient.mul(change).div_(distance))
@@ -127,7 +134,7 @@ class _Walk(_Changes):
 
 
 def _scaled(rows: Tensor) -> Tensor:
-    """Rows (R, Pp), each by its largest number; a row of zeros stays."""
+    """Return rows (R, Pp) divided by their maxima; rows of zeros stay."""
     most = rows.amax(1, keepdim=True)
     return rows / torch.where(most > 0, most, torch.ones_like(most))
 
@@ -137,8 +144,8 @@ def si() -> PathImportance:
     return PathImportance()
 
 
-def rwalk(form: Literal["published", "paper"] = "published") -> WalkImportance:
-    """Riemannian walk, in the form that the baselines have or in that of its paper."""
+def rwalk(form: WalkForm = "published") -> WalkImportance:
+    """Riemannian walk, in the published form of the baselines or in that of its paper."""
     return WalkImportance(form=form)
 
 

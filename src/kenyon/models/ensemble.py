@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends.choice import choose_executor
 from kenyon.backends.cuda.interface import Pictures
-from kenyon.backends.executor import Executor, Request, choose_executor
+from kenyon.backends.executor import Executor, Request
 from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
 from kenyon.backends.torch.module import cast, feature_count, take_apart
 from kenyon.errors import ConfigError
@@ -306,13 +307,15 @@ class Net:
         *,
         noise: Tensor | Noise | None = None,
         own: bool = False,
+        earlier: Tensor | None = None,
     ) -> Outputs:
         """Predict a batch, of one run or of all.
 
         One run: `row` (P,) or its named views, `images` (B, *shape) normalized, `noise` random bytes (n,). All runs,
         if the executor computes them together: `row` (R, P), `images` (R, B, *shape) or by reference, the `noise` of
         the step. Without noise there is no dropout. `heads` (n,) are those in use, and `member` (..., B) is the
-        position in `heads` of each sample's own (None if there is one). `own`: return each learner's predictions too.
+        position in `heads` of each sample's own (None if there is one). `own`: return each learner's predictions
+        too, and `earlier` (n,): those of the heads of earlier tasks, for the whole batch.
         """
         views = self.layout.views(row, self._forward_names)
         statistics = None
@@ -321,6 +324,8 @@ class Net:
         else:
             f = self._features(row, images, noise, views)  # (..., K, B, F)
         out = self.heads.outputs(f, views, heads, member, own=own)
+        if earlier is not None:
+            out = replace(out, earlier=self.heads.every(f, views, earlier))
         return out if statistics is None else replace(out, statistics=statistics)
 
     def in_use(self, weights: Tensor, theta: Tensor, heads: Tensor, times: int = 1) -> InUse:

@@ -54,7 +54,7 @@ class InitialWeights:
             self.given = {name: value.cpu().clone() for name, value in parts.trained.items()}
         elif draw is None:
             check_drawable(self.template)
-        self.code = UserCode("Drawing the backbone's first weights" if draw is None else "The backbone's function")
+        self.code = UserCode("Drawing the backbone's initial weights" if draw is None else "The backbone's function")
 
     def __call__(self, seed_key: int) -> dict[str, Tensor]:
         """Return the initial weights of one learner by name."""

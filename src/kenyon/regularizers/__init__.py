@@ -1,4 +1,4 @@
-"""Stability protection and active forgetting as plain losses, for models and training loops of one's own.
+"""Stability protection and active forgetting as plain losses, for models and training loops of your own.
 
 `kenyon.integrations.lightning`, `.huggingface` and `.avalanche` put them into the training of those programs.
 """

@@ -1,11 +1,4 @@
-"""Several learners with a shared head, as an ordinary module.
-
-AF-1 as a plain loss: decay towards an empty network.
-
-AF-2 as a plain loss: decay towards an expanded network that learns the new task alone (AFEC).
-
-AF-S as a plain loss: the divergence between the predictions of several learners.
-"""
+"""Active forgetting as plain losses, AF-1, AF-2 and AF-S, and several learners with a shared head as a module."""
 
 from __future__ import annotations
 
@@ -18,27 +11,29 @@ from torch import Tensor, nn
 
 from kenyon.errors import ConfigError
 from kenyon.methods.importance import GradientImportance, fisher_published
-from kenyon.methods.penalties.predictions import Divergence, Predictions
+from kenyon.methods.penalties.predictions import Divergence, DivergenceForm, Predictions
 from kenyon.methods.penalties.strength import check_strength
 from kenyon.methods.penalties.weights import weighed
 from kenyon.regularizers.measuring import Predict, inputs_and_labels, measured
-from kenyon.regularizers.parameters import Chosen, Excluded, Learned, check_shapes, like, precise
+from kenyon.regularizers.parameters import Chosen, Excluded, Learned, check_shapes, check_state, like, precise
 from kenyon.regularizers.protection import distance
 
 
 class Collaborative(nn.Module):
-    """K learners whose output vectors are summed for the head; a learner's own prediction is the head of its own.
+    """K learners whose output vectors are summed for the head; the head of one vector is a learner's own prediction.
 
-    As `kenyon.models.Net` has it, for modules of any kind. Make learners one by one: copies start equal.
+    It is `kenyon.models.Net` for modules of any kind. Initialize learners one by one: copies start equal.
     """
 
     def __init__(self, backbones: Sequence[nn.Module], heads: nn.Module | Sequence[nn.Module]) -> None:
-        """Every backbone maps a batch to vectors (B, F); `heads` map those to logits: one, or one a task."""
+        """Each backbone maps a batch to vectors (B, F); `heads` map those to logits: one, or one a task."""
         super().__init__()
         if len(backbones) < 1:
             raise ConfigError("There must be at least one backbone.")
         if len({id(backbone) for backbone in backbones}) < len(backbones):
-            raise ConfigError("A backbone is given twice: these learners would share their weights. Make each anew.")
+            raise ConfigError(
+                "A backbone is given twice: these learners would share their weights. Give each learner its own."
+            )
         self.backbones = nn.ModuleList(backbones)
         if isinstance(heads, nn.Module) and not isinstance(heads, nn.ModuleList):
             heads = [heads]
@@ -53,7 +48,7 @@ class Collaborative(nn.Module):
     @overload
     def forward(self, x: Tensor, task: int = 0, *, own: Literal[True]) -> tuple[Tensor, Tensor]: ...
     def forward(self, x: Tensor, task: int = 0, *, own: bool = False) -> Tensor | tuple[Tensor, Tensor]:
-        """Logits of the learners together (B, C); with `own` those of each learner alone too, (K, B, C)."""
+        """Return the joint logits (B, C); with `own`, also those of each learner alone, (K, B, C)."""
         each = [backbone(x) for backbone in self.backbones]
         if any(vector.shape[-1] != each[0].shape[-1] for vector in each):
             widths = ", ".join(str(vector.shape[-1]) for vector in each)
@@ -74,12 +69,12 @@ class AF1(Learned):
         forgetting = AF1(model, strength=1e-6, exclude="heads")
         loss = cross_entropy(model(x, task), y) + forgetting(model.heads[task])     # from the second task on
 
-    adaptive: of a `Collaborative` model, every parameter tensor l weighs its K learners by K * softmax(a_l) with a_l
-    learned: give `forgetting.parameters()` to the optimiser, too. All else has weight 1.
+    adaptive: of a `Collaborative` model, every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l
+    learned: pass `forgetting.parameters()` to the optimizer as well. All other parameters have weight 1.
     """
 
     def __init__(self, model: nn.Module, *, strength: float, adaptive: bool = False, exclude: Excluded = ()) -> None:
-        """`exclude`: what does not decay, usually the heads; the one in use is named in the call."""
+        """`exclude`: what does not decay, usually the heads; calls name the head in use."""
         check_strength("strength", strength)
         chosen = Chosen(model, exclude)
         tensors = _by_learner(chosen) if adaptive else []
@@ -89,7 +84,7 @@ class AF1(Learned):
         self.to(next(iter(chosen.named().values())).device)
 
     def forward(self, *heads: nn.Module) -> Tensor:
-        """The decay of everything that is not excluded, and of these modules."""
+        """Return the penalty on everything that is not excluded, and on these modules."""
         parameters = self.chosen.named()
         a, sums = self.averaged(), {name: _square_sum(p) for name, p in parameters.items()}
         there = {id(p) for p in parameters.values()}
@@ -130,12 +125,12 @@ class AF2:
     """strength / 2 * sum_m I_e,m (theta_m - theta_e,m)^2, as in `kenyon.methods.penalties.weights.ActiveForgetting2`.
 
         forgetting = AF2(model, strength=1.0, exclude="heads")
-        ...                                    # one epoch of forgetting.network by an optimiser of its own, then
+        ...                                    # one epoch of forgetting.network by an optimizer of its own, then
         forgetting.measure(loader)             # its Fisher information I_e, and an epoch of the model with
         loss = cross_entropy(model(x), y) + forgetting()
 
-    `network` is a copy of the model as it is now, before the first task; it goes on from task to task. The loss is 0
-    until it has been measured.
+    `network` is a copy of the model before the first task, and is trained from task to task. The loss is 0 until it
+    has been measured.
     """
 
     def __init__(
@@ -146,7 +141,7 @@ class AF2:
         exclude: Excluded = (),
         importance: GradientImportance | None = None,
     ) -> None:
-        """`importance`: of the expanded network, otherwise the published Fisher information."""
+        """`importance`: that of the expanded network, by default the published Fisher information."""
         check_strength("strength", strength)
         self.strength = strength
         self.chosen = Chosen(model, exclude)
@@ -155,7 +150,7 @@ class AF2:
         self.importance: dict[str, Tensor] = {}  # by the parameter's name; none before the first measurement
 
     def __call__(self) -> Tensor:
-        """The penalty on the model's weights as they are; 0 before the first measurement."""
+        """Return the penalty on the current weights; 0 before the first measurement."""
         parameters = self.chosen.named()
         if not self.importance:
             return torch.zeros((), device=next(iter(parameters.values())).device)
@@ -164,21 +159,20 @@ class AF2:
         return self.strength * 0.5 * distance(parameters, target, self.importance)
 
     def measure(self, loader: Iterable[Any], predict: Predict = inputs_and_labels) -> None:
-        """The expanded network has learned for an epoch: measure what matters to it, on the task's training data."""
+        """Measure the importance of the expanded network on the task's training data, after an epoch of it."""
         self.importance = measured(self.definition, self.network, self._expanded(), loader, predict)
 
     def state_dict(self) -> dict[str, Any]:
         return {"network": self.network.state_dict(), "importance": dict(self.importance)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if not isinstance(state, dict) or not {"network", "importance"} <= set(state):
-            raise ConfigError("This is no state of AF2. Give what its state_dict() gave.")
+        check_state(state, "AF2", "network", "importance")
         importance = self.chosen.restored(state["importance"], "the saved importance") if state["importance"] else {}
         self.network.load_state_dict(state["network"])
         self.importance = importance
 
     def _expanded(self) -> dict[str, nn.Parameter]:
-        """The expanded network's parameters that count."""
+        """Return the parameters of the expanded network that are not excluded."""
         found = {n: p for n, p in self.network.named_parameters() if n in self.chosen.shapes}
         check_shapes(self.chosen.shapes, {n: tuple(p.shape) for n, p in found.items()}, "the expanded network")
         return found
@@ -191,8 +185,8 @@ class AFS(Learned):
         logits, own = model(x, task, own=True)            # of a `Collaborative`
         loss = cross_entropy(logits, y) + learning(own)
 
-    adaptive: the weights w are learned: give `learning.parameters()` to the optimiser, too, and call `begin_task()`
-    when a task begins. They are 1 on the first.
+    adaptive: the weights w are learned: pass `learning.parameters()` to the optimizer as well, and call
+    `begin_task()` when a task begins. They are 1 on the first task.
     """
 
     def __init__(
@@ -201,30 +195,28 @@ class AFS(Learned):
         *,
         strength: float,
         adaptive: bool = False,
-        form: Literal["published", "paper"] = "published",
+        form: DivergenceForm = "published",
     ) -> None:
         check_strength("strength", strength)
         if learners < 2:
             raise ConfigError(f"AF-S compares learners: there must be at least 2, not {learners}.")
-        if form not in ("published", "paper"):
-            raise ConfigError(f"form must be published or paper, not '{form}'.")
         super().__init__((learners, learners) if adaptive else None)
         self.learners, self.strength = learners, strength
         self.divergence = Divergence(1.0, adaptive, form)
 
     def forward(self, own_logits: Tensor) -> Tensor:
-        """Of the logits of each learner alone, (K, B, C)."""
+        """Return the penalty for the logits of each learner alone, (K, B, C)."""
         if own_logits.ndim != 3 or own_logits.shape[0] != self.learners or own_logits.shape[1] == 0:
             raise ConfigError(
                 f"AF-S takes the logits of each of {self.learners} learners alone, ({self.learners}, samples, "
                 f"classes), not {tuple(own_logits.shape)}. A Collaborative gives them with own=True."
             )
-        # Differences of sums of logarithms: halves would leave little of them.
+        # In float32 at least: these are differences of sums of logarithms.
         with torch.autocast(own_logits.device.type, enabled=False):
             own = own_logits.to(precise(own_logits)).log_softmax(-1)
             samples, b = own.shape[1], self.averaged()
             seen = Predictions(
-                log_p=own[0],  # not looked at
+                log_p=own[0],  # not used
                 own_log_p=own,
                 weight=own.new_full((samples,), 1 / samples),
                 learned={} if b is None else {"afs": b},

@@ -1,12 +1,13 @@
-"""Batches of a user's loader, cut anew to the size that a definition of importance asks for.
+"""Importances of gradients, measured on a user's model and data.
 
-Importances of gradients, measured on a user's model and data.
+Batches of the user's loader are regrouped to the size that a definition of importance asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import singledispatch
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ Predict = Callable[[nn.Module, Any], tuple[Tensor, Tensor]]
 
 
 def inputs_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
-    """What a batch (inputs, labels, ...) says, when the model takes the inputs alone and gives logits."""
+    """Return logits and labels of a batch (inputs, labels, ...), for a model that maps inputs to logits."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise ConfigError(
             f"A batch is taken to be (inputs, labels), and the loader gives a {type(batch).__name__}. Say with "
@@ -39,20 +40,20 @@ def inputs_and_labels(model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
 
 
 def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[list[Any]]:
-    """The samples of a loader in their order, in batches of `size` but for the last.
+    """Yield the samples of a loader in their order, in batches of `size`; the last may be smaller.
 
-    A batch is a list of parts: one, unless it has samples of several of the loader's batches that differ in shape,
-    as those of sequences do that are padded batch by batch.
+    A batch is a list of parts: one, unless its samples come from batches of the loader that differ in shape, as
+    sequences do that are padded batch by batch.
     """
     if isinstance(loader, Dataset):
         raise ConfigError("Importance is measured on batches, and this is a dataset. Give DataLoader(dataset, 32).")
     parts: list[Any] = []
     for batch in loader:
-        batch = _each(lambda part: part.to(device), batch)
+        batch = _map(batch, change=lambda part: part.to(device))
         if _length(batch) == 0:
             continue
         if parts and _alike(parts[-1], batch):
-            parts[-1] = _each(lambda *tensors: torch.cat(tensors), parts[-1], batch)
+            parts[-1] = _map(parts[-1], batch, change=lambda *tensors: torch.cat(tensors))
         else:
             parts.append(batch)
         while sum(map(_length, parts)) >= size:
@@ -63,7 +64,7 @@ def recut(loader: Iterable[Any], size: int, device: torch.device) -> Iterator[li
 
 
 def _divided(parts: list[Any], size: int) -> tuple[list[Any], list[Any]]:
-    """The first `size` samples, and the others."""
+    """Split parts into the first `size` samples and the others."""
     first: list[Any] = []
     for number, part in enumerate(parts):
         length = _length(part)
@@ -75,40 +76,49 @@ def _divided(parts: list[Any], size: int) -> tuple[list[Any], list[Any]]:
     return first, []
 
 
-def _each(change: Callable[..., Any], *trees: Any) -> Any:
-    """Tuples, lists and mappings of tensors, with every tensor changed; of several, those at one place together."""
-    first = trees[0]
-    if isinstance(first, Tensor):
-        return change(*trees)
-    if isinstance(first, Mapping):
-        return {key: _each(change, *(tree[key] for tree in trees)) for key in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*(_each(change, *parts) for parts in zip(*trees, strict=True)))
-    if isinstance(first, (tuple, list)):
-        return type(first)(_each(change, *parts) for parts in zip(*trees, strict=True))
+@singledispatch
+def _map(batch: Any, *others: Any, change: Callable[..., Any]) -> Any:
+    """Map every tensor of nested tuples, lists and mappings; of several batches, those at one place together."""
     raise DataError(
-        f"A batch holds a {type(first).__name__}. Importance is measured on batches of tensors, or tuples, lists and "
+        f"A batch holds a {type(batch).__name__}. Importance is measured on batches of tensors, or tuples, lists and "
         "dictionaries of them: let the loader give those."
     )
 
 
+@_map.register
+def _(batch: Tensor, *others: Any, change: Callable[..., Any]) -> Any:
+    return change(batch, *others)
+
+
+@_map.register
+def _(batch: Mapping, *others: Any, change: Callable[..., Any]) -> Any:  # type: ignore[type-arg]
+    return {key: _map(batch[key], *(other[key] for other in others), change=change) for key in batch}
+
+
+@_map.register(tuple)
+@_map.register(list)
+def _(batch: Any, *others: Any, change: Callable[..., Any]) -> Any:
+    make = getattr(type(batch), "_make", type(batch))  # of a named tuple
+    return make(_map(*parts, change=change) for parts in zip(batch, *others, strict=True))
+
+
 def _length(batch: Any) -> int:
     lengths: set[int] = set()
-    _each(lambda part: lengths.add(len(part) if part.ndim else 0), batch)
+    _map(batch, change=lambda part: lengths.add(len(part) if part.ndim else 0))
     if len(lengths) != 1:
         raise DataError(f"The parts of a batch have {sorted(lengths)} samples. All need the same number.")
     return lengths.pop()
 
 
 def _cut(batch: Any, start: int, stop: int) -> Any:
-    return _each(lambda part: part[start:stop], batch)
+    return _map(batch, change=lambda part: part[start:stop])
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether two batches differ in nothing but their values and their number of samples."""
+    """Return True if two batches differ only in values and number of samples."""
     try:
         same: list[bool] = []
-        _each(lambda a, b: same.append(a.shape[1:] == b.shape[1:] and a.dtype == b.dtype), one, other)
+        _map(one, other, change=lambda a, b: same.append(a.shape[1:] == b.shape[1:] and a.dtype == b.dtype))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"Batches of the loader differ in their parts ({type(error).__name__}: {error}). Let it give batches of "
@@ -124,10 +134,10 @@ def measured(
     loader: Iterable[Any],
     predict: Predict,
 ) -> dict[str, Tensor]:
-    """The importance of every parameter for the loader's samples, in float32 or finer; 0 for what is frozen.
+    """Return the importance of every parameter for the loader's samples, in float32 or finer; 0 for frozen ones.
 
-    In batches of the definition's own size, whatever the loader's is. Where several processes train together, over
-    the samples of all. Neither gradients nor running statistics of the model change.
+    Batches have the definition's own size, whatever the loader's is. With several processes, the samples of all
+    count. Neither gradients nor running statistics of the model change.
     """
     moving = {name: parameter for name, parameter in parameters.items() if parameter.requires_grad}
     if not moving:
@@ -157,8 +167,10 @@ def measured(
 
 
 def check_batch(importance: GradientImportance, model: nn.Module, batch: Any, predict: Predict) -> None:
-    """Refuse a batch that importance cannot be measured on, before anything is trained. It costs a forward pass of
-    one batch of the definition's size, and changes neither the model nor PyTorch's random state.
+    """Refuse a batch that importance cannot be measured on, before training.
+
+    Costs a forward pass of one batch of the definition's size, and changes neither the model nor PyTorch's random
+    state.
     """
     device = next(model.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad(), _in_mode(model):
@@ -178,7 +190,7 @@ def check_batch(importance: GradientImportance, model: nn.Module, batch: Any, pr
 def _objective(
     importance: GradientImportance, model: nn.Module, parts: list[Any], predict: Predict
 ) -> tuple[Tensor, int]:
-    """Its value for the samples of all parts together, and how many they are."""
+    """Return the objective for the samples of all parts together, and their number."""
     predicted = [predict(model, part) for part in parts]
     for logits, labels in predicted:
         _check_shapes(logits, labels, classes=importance.objective is mean_cross_entropy)
@@ -188,9 +200,9 @@ def _objective(
     valid = torch.ones(len(logits), device=logits.device)
     try:
         value = importance.objective(logits.to(precise(logits)), labels.to(logits.device), valid)
+    except torch.OutOfMemoryError:
+        raise
     except (IndexError, RuntimeError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
         raise ConfigError(
             f"Labels ({labels.dtype}) do not fit the logits {tuple(logits.shape)}: {error} Give the class of "
             f"every sample, a whole number from 0 to {logits.shape[1] - 1}; predict=... may change them."
@@ -204,7 +216,7 @@ def _objective(
 
 
 def _check_shapes(logits: Tensor, labels: Tensor, *, classes: bool) -> None:
-    """`classes`: labels are compared with; what else an importance makes of them is its own affair."""
+    """`classes`: labels are classes; other uses of labels are left to the importance."""
     if logits.ndim == 2 and labels.ndim and len(labels) == len(logits) and (labels.ndim == 1 or not classes):
         return
     hot = classes and labels.shape == logits.shape
@@ -226,14 +238,15 @@ def check_finite(found: dict[str, Tensor]) -> None:
 
 @contextmanager
 def _in_mode(model: nn.Module, *, dropout: bool = False) -> Iterator[None]:
-    """Dropout on or off. Layers that keep running statistics use them, and all buffers are as they were in the end:
-    spectral normalisation, for one, changes its own whenever it computes.
+    """Switch dropout on or off. Normalization layers use their running statistics.
+
+    All buffers are restored in the end: spectral normalization, for example, updates its own in every forward pass.
     """
     before = [(module, module.training) for module in model.modules()]
     buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
     model.train(dropout)
     for module in model.modules():
-        if isinstance(module, _NormBase):  # batch and instance normalisation of all dimensions
+        if isinstance(module, _NormBase):  # batch and instance normalization of all dimensions
             module.eval()
     try:
         yield

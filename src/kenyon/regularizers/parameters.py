@@ -1,8 +1,6 @@
-"""Several processes that train one model together.
+"""The parameters of a user's model that a loss covers, and those that a loss learns itself.
 
-Weights that a loss learns for itself, beside those of the model.
-
-Which parameters of a user's model a loss looks at, whatever the model is wrapped in.
+With torch.distributed, what is measured or learned is the same in all processes.
 """
 
 from __future__ import annotations
@@ -20,47 +18,47 @@ from kenyon.errors import ConfigError, expected, unknown
 
 
 def processes() -> int:
-    """How many there are; 1 without torch.distributed."""
+    """Return the number of processes; 1 without torch.distributed."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def summed(tensor: Tensor) -> Tensor:
-    """The sum over all processes."""
-    shared = tensor.to(_meeting_place(tensor), copy=True)
+    """Return the sum over all processes."""
+    shared = tensor.to(_exchange_device(tensor), copy=True)
     dist.all_reduce(shared)
     return shared.to(tensor.device)
 
 
 def of_first(tensor: Tensor) -> Tensor:
-    """What the first process has."""
-    shared = tensor.to(_meeting_place(tensor), copy=True)
+    """Return the tensor of the first process."""
+    shared = tensor.to(_exchange_device(tensor), copy=True)
     dist.broadcast(shared, 0)
     return shared.to(tensor.device)
 
 
-def _meeting_place(tensor: Tensor) -> torch.device:
-    """Where processes can exchange a tensor: NCCL knows GPUs alone."""
+def _exchange_device(tensor: Tensor) -> torch.device:
+    """The device on which processes can exchange a tensor: NCCL needs a GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else tensor.device
 
 
 class Learned(nn.Module):
-    """A loss with parameters of its own, for the optimiser that trains the model.
+    """A loss with parameters of its own, for the optimizer that trains the model.
 
-    They are drawn from N(0, 1), anew when a task begins. Where several processes train together, all have those of
-    the first and average their gradients, so such a loss needs no DistributedDataParallel.
+    They are drawn from N(0, 1) at the start of every task. With several processes, all have those of the first and
+    average their gradients, so that such a loss needs no DistributedDataParallel.
     """
 
     learned: nn.Parameter | None
 
     def __init__(self, shape: tuple[int, ...] | None) -> None:
-        """`shape`: of what is learned; None: nothing is, and all weights are 1."""
+        """`shape`: of the parameters; None for a loss without any."""
         super().__init__()
         self.tasks_begun = 0
         self.register_parameter("learned", None if shape is None else nn.Parameter(torch.empty(shape)))
         self._draw()
 
     def begin_task(self) -> None:
-        """At the start of every task, before its optimiser is made."""
+        """Draw the parameters. Call it at the start of every task, before its optimizer is made."""
         self.tasks_begun += 1
         self._draw()
 
@@ -72,7 +70,7 @@ class Learned(nn.Module):
                 self.learned.copy_(of_first(self.learned))
 
     def averaged(self) -> Tensor | None:
-        """What is learned, with a gradient that is the mean of all processes'."""
+        """Return the parameters, with a gradient that is averaged over processes."""
         if self.learned is None or processes() == 1:
             return self.learned
         return _Averaged.apply(self.learned)  # type: ignore[no-untyped-call]
@@ -81,8 +79,7 @@ class Learned(nn.Module):
         return {"tasks_begun": self.tasks_begun}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        if not isinstance(state, dict) or not isinstance(state.get("tasks_begun"), int):
-            raise ConfigError(f"This is no state of {type(self).__name__}: give what its state_dict() gave.")
+        check_state(state, type(self).__name__, "tasks_begun")
         self.tasks_begun = state["tasks_begun"]
 
 
@@ -101,9 +98,7 @@ Excluded = str | nn.Module | Sequence[str | nn.Module]
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The module itself, without DistributedDataParallel, torch.compile or Fabric around it: they share its
-    parameters.
-    """
+    """Return the module inside DistributedDataParallel, torch.compile or Fabric, which share its parameters."""
     while True:
         # torch.compile's module, and Fabric's
         inner = getattr(model, "_orig_mod", None), getattr(model, "_original_module", None)
@@ -117,14 +112,14 @@ def bare(model: nn.Module) -> nn.Module:
 
 
 def bare_optimizer(optimizer: Any) -> Any:
-    """The optimizer inside a wrapper of Accelerate, Fabric or Lightning: its hooks see every step that is taken."""
+    """Return the optimizer inside a wrapper of Accelerate, Fabric or Lightning: its hooks see every step."""
     while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
         optimizer = inner
     return optimizer
 
 
 def listed(exclude: Excluded) -> list[str | nn.Module]:
-    """What is excluded, one or several, as a list."""
+    """Return one or several exclusions as a list."""
     if isinstance(exclude, (str, nn.Module)):
         return [exclude]
     if not isinstance(exclude, Iterable):
@@ -133,10 +128,10 @@ def listed(exclude: Excluded) -> list[str | nn.Module]:
 
 
 class Chosen:
-    """All parameters of a model but those excluded, by a name (its own or that of a module it is in) or by a module.
+    """All parameters of a model but the excluded ones.
 
-    What a loss has learned for itself (`Learned`) is never among them. They are looked up every time, so that a
-    model that changed is noticed: what is excluded may grow, nothing else.
+    Exclusions are names of parameters or modules, or modules. Parameters of a loss (`Learned`) are always excluded.
+    They are looked up every time, so that a changed model is noticed: only what is excluded may grow.
     """
 
     def __init__(self, model: nn.Module, exclude: Excluded = ()) -> None:
@@ -151,13 +146,13 @@ class Chosen:
             raise ConfigError(f"No parameter of {type(self.model).__name__} is left. Exclude less.")
 
     def named(self) -> dict[str, nn.Parameter]:
-        """As they are now; an error if there are others than there were."""
+        """Return the parameters by name, or raise an error if they are not those of the beginning."""
         found = self._find()
         check_shapes(self.shapes, {name: tuple(p.shape) for name, p in found.items()}, "the model")
         return found
 
     def restored(self, saved: dict[str, Tensor], where: str) -> dict[str, Tensor]:
-        """Copies of saved tensors, one a parameter, where the parameters are."""
+        """Return copies of saved tensors, one a parameter, on the devices of the parameters."""
         check_shapes(self.shapes, {name: tuple(tensor.shape) for name, tensor in saved.items()}, where)
         parameters = self.named()
         return {name: saved[name].to(p.device, precise(p), copy=True) for name, p in parameters.items()}
@@ -166,7 +161,7 @@ class Chosen:
         own = [module for module in self.model.modules() if isinstance(module, Learned)]
         others = {id(p) for module in (*self._modules(), *own) for p in module.parameters()}
         names = [name for name in self.exclude if isinstance(name, str)]
-        # Under every name that it has: a weight that two layers share is excluded with either of them.
+        # Under all names: a weight that two layers share is excluded with either of them.
         every = list(self.model.named_parameters(remove_duplicate=False))
         known = {n for n, _ in (*every, *self.model.named_modules(remove_duplicate=False)) if n}
         for name in names:
@@ -191,12 +186,18 @@ class Chosen:
         return modules
 
 
+def check_state(state: Any, owner: str, *keys: str) -> None:
+    """Refuse what is not a state dictionary with these keys."""
+    if not isinstance(state, dict) or not set(keys) <= set(state):
+        raise ConfigError(f"This is no state of {owner}. Give what its state_dict() gave.")
+
+
 def check_shapes(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[int, ...]], where: str) -> None:
-    """That there are the same names with the same shapes."""
+    """Refuse parameters whose names or shapes are not the expected ones."""
     for name, shape in expected.items():
         if name not in found:
             raise ConfigError(
-                f"{name} is not in {where} any more. Make the loss anew for the model as it is; its names must stay."
+                f"{name} is not in {where} any more. Make a new loss for the model as it is; its names must stay."
             )
         if found[name] != shape:
             raise ConfigError(
@@ -209,17 +210,17 @@ def check_shapes(expected: dict[str, tuple[int, ...]], found: dict[str, tuple[in
 
 
 def like(stored: dict[str, Tensor], parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Stored tensors where the parameters are now: a model may move to another device."""
+    """Return stored tensors on the devices of the parameters: a model may have moved."""
     if all(tensor.device == parameters[name].device for name, tensor in stored.items()):
         return stored
     return {name: tensor.to(parameters[name].device) for name, tensor in stored.items()}
 
 
 def precise(parameter: Tensor) -> torch.dtype:
-    """What is kept beside a parameter is kept in: halves are too coarse for squares of gradients."""
+    """Return the dtype of statistics of a parameter: half precision is too coarse for squares of gradients."""
     return torch.promote_types(parameter.dtype, torch.float32)
 
 
 def _inside(name: str, names: Sequence[str]) -> bool:
-    """Whether a parameter's name, or that of a module it is in, is among `names`."""
+    """Return True if a parameter's name, or that of a module around it, is among `names`."""
     return any(name == other or name.startswith(f"{other}.") for other in names)

@@ -1,14 +1,10 @@
-"""How far weights are from where they are wanted.
-
-The path integral of synaptic intelligence, followed through the steps of a user's optimisers.
-
-Stability protection as a plain loss: EWC, MAS and SI for a training loop of one's own.
-"""
+"""Stability protection as a plain loss: EWC, MAS and SI for a training loop of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import singledispatch
 from typing import Any
 from weakref import WeakSet
 
@@ -21,17 +17,19 @@ from kenyon.methods.path_importance import PathImportance, si
 from kenyon.methods.penalties.strength import check_strength
 from kenyon.methods.penalties.weights import square_distance
 from kenyon.regularizers.measuring import Predict, check_batch, check_finite, inputs_and_labels, measured
-from kenyon.regularizers.parameters import Chosen, Excluded, bare_optimizer, like, precise
+from kenyon.regularizers.parameters import Chosen, Excluded, bare_optimizer, check_state, like, precise
+
+Definition = GradientImportance | PathImportance
 
 
 def distance(parameters: dict[str, nn.Parameter], target: dict[str, Tensor], importance: dict[str, Tensor]) -> Tensor:
-    """sum_m importance_m (theta_m - target_m)^2 over all parameters."""
+    """Return sum_m importance_m (theta_m - target_m)^2 over all parameters."""
     found = [_SquareDistance.apply(p, target[name], importance[name]) for name, p in parameters.items()]  # type: ignore
     return torch.stack(found).sum()
 
 
 class _SquareDistance(torch.autograd.Function):
-    """With its gradient in closed form: half of what going back through every operation takes."""
+    """`square_distance` with its gradient in closed form, which takes half as long as that of every operation."""
 
     @staticmethod
     def forward(ctx: Any, theta: Tensor, target: Tensor, importance: Tensor) -> Tensor:
@@ -45,7 +43,7 @@ class _SquareDistance(torch.autograd.Function):
 
 
 class Path:
-    """Sums -gradient * change of every parameter over the steps of a task."""
+    """The path integral of synaptic intelligence: sums of -gradient * change over the steps of a task."""
 
     def __init__(self, definition: PathImportance, chosen: Chosen) -> None:
         self.definition, self.chosen = definition, chosen
@@ -58,39 +56,39 @@ class Path:
         self.path = {name: torch.zeros_like(start) for name, start in self.start.items()}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles follow nothing: an optimiser's hooks are no part of those."""
+        """Copies and pickles follow no optimizer: hooks are not copied with it."""
         return {name: value for name, value in self.__dict__.items() if name != "followed"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, followed=WeakSet())
 
-    def follow(self, optimiser: torch.optim.Optimizer) -> None:
-        """From its next step on; asked twice, once."""
-        if optimiser in self.followed:
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Follow an optimizer from its next step on. A second call has no effect."""
+        if optimizer in self.followed:
             return
-        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
-        if not any(id(p) in mine for p in self.chosen.named().values()):
-            if any(id(p) in mine for p in self.chosen.model.parameters()):
+        moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in moved for p in self.chosen.named().values()):
+            if any(id(p) in moved for p in self.chosen.model.parameters()):
                 return  # it moves excluded parts alone
             raise ConfigError(
-                f"This {type(optimiser).__name__} moves none of the parameters that are protected: it was made for "
+                f"This {type(optimizer).__name__} moves none of the parameters that are protected: it was made for "
                 "another model, or before this one was copied. Make one of this model's parameters and track that."
             )
-        self.followed.add(optimiser)
-        before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
+        self.followed.add(optimizer)
+        before: dict[str, Tensor] = {}  # the weights that the current step moves, before it
 
         def before_step(*_: Any) -> None:
-            # Without a look at the gradients: a step with a closure computes them only now.
-            mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+            # Does not look at gradients: a step with a closure computes them later.
+            moved = {id(p) for group in optimizer.param_groups for p in group["params"]}
             before.clear()
-            before.update({n: p.detach().clone() for n, p in self.chosen.named().items() if id(p) in mine})
+            before.update({n: p.detach().clone() for n, p in self.chosen.named().items() if id(p) in moved})
 
         @torch.no_grad()
         def after_step(*_: Any) -> None:
             parameters = self.chosen.named()
             self.path = like(self.path, parameters)
-            # A GradScaler leaves this with optimisers that skip a step by themselves, where gradients are infinite.
-            skipped: Tensor | None = getattr(optimiser, "found_inf", None)
+            # A GradScaler sets this on optimizers that skip a step themselves, where gradients are infinite.
+            skipped: Tensor | None = getattr(optimizer, "found_inf", None)
             for name, weights in before.items():
                 gradient = parameters[name].grad
                 if gradient is None:
@@ -98,24 +96,26 @@ class Path:
                 if skipped is not None:
                     gradient = gradient.masked_fill(skipped > 0, 0.0)
                 into = self.path[name]
-                into.addcmul_(gradient.to(into.dtype), (parameters[name] - weights).to(into.dtype), value=-1)
+                self.definition.extend(into, gradient.to(into.dtype), (parameters[name] - weights).to(into.dtype))
             self.steps += 1
 
-        optimiser.register_step_pre_hook(before_step)
-        optimiser.register_step_post_hook(after_step)
+        optimizer.register_step_pre_hook(before_step)
+        optimizer.register_step_post_hook(after_step)
 
     def estimate(self, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-        """The importance of every parameter for the task, when its last weights are known."""
+        """Return the importance of every parameter for the task, from its final weights."""
         if not self.steps:
             raise ConfigError(
                 f"{self.definition.name} is measured along the way, and no step was followed since the last task. "
                 "Call track(optimiser) before training, for every optimiser that is made."
             )
         self.path, self.start = like(self.path, parameters), like(self.start, parameters)
-        return {
+        found = {
             name: self.definition.weigh(self.path[name], p.detach() - self.start[name])
             for name, p in parameters.items()
         }
+        check_finite(found)
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         return {"steps": self.steps, "start": dict(self.start), "path": dict(self.path)}
@@ -125,12 +125,42 @@ class Path:
         self.steps, self.start, self.path = state["steps"], start, path
 
 
-NAMED: dict[str, Callable[[], GradientImportance | PathImportance]] = {
+NAMED: dict[str, Callable[[], Definition]] = {
     "ewc": fisher_published,
     "ewc-exact": fisher_exact,
     "mas": mas,
     "si": si,
 }
+
+
+@singledispatch
+def _definition(importance: object) -> Definition:
+    raise ConfigError(f"importance is one of {', '.join(NAMED)} or a definition of one, not {importance!r}.")
+
+
+@_definition.register
+def _(importance: str) -> Definition:
+    if importance not in NAMED:
+        raise unknown("importance", importance, NAMED)
+    return NAMED[importance]()
+
+
+@_definition.register
+def _(importance: GradientImportance) -> Definition:
+    if importance.penalised:
+        raise ConfigError(f"{importance.name} includes the gradient of penalties, which a plain loss does not know.")
+    return importance
+
+
+@_definition.register
+def _(importance: PathImportance) -> Definition:
+    return importance
+
+
+def find_definition(importance: str | Definition, accumulate: Merge | None) -> Definition:
+    """Return the definition of an importance that is named or given."""
+    found = _definition(importance)
+    return found if accumulate is None else replace(found, accumulate=accumulate)
 
 
 class Protection:
@@ -147,59 +177,55 @@ class Protection:
     def __init__(
         self,
         model: nn.Module,
-        importance: str | GradientImportance | PathImportance = "ewc",
+        importance: str | Definition = "ewc",
         *,
         strength: float,
         exclude: Excluded = (),
         accumulate: Merge | None = None,
     ) -> None:
         """`exclude`: what is not protected, usually the heads. `accumulate`: over tasks, average, sum, last or a
-        number from 0 to 1 by which what was before decays; otherwise as the importance is published.
+        number from 0 to 1 by which earlier importances decay; by default as the importance is published.
         """
         check_strength("strength", strength)
         self.definition = find_definition(importance, accumulate)
         self.chosen = Chosen(model, exclude)
         self.strength = strength
-        self.factor = 1.0 if isinstance(self.definition, PathImportance) else 0.5
         self.tasks = 0  # that were consolidated
         self.importance: dict[str, Tensor] = {}  # by the parameter's name; none before the first consolidation
         self.anchor: dict[str, Tensor] = {}
-        self.path: Path | None = None
-        if isinstance(self.definition, PathImportance):
-            self.path = Path(self.definition, self.chosen)
+        tracked = isinstance(self.definition, PathImportance)
+        self.path = Path(self.definition, self.chosen) if tracked else None  # type: ignore[arg-type]
 
     def __call__(self) -> Tensor:
-        """The penalty on the weights as they are: a number to add to the loss; 0 before the first consolidation."""
+        """Return the penalty on the current weights, to add to the loss; 0 before the first consolidation."""
         parameters = self.chosen.named()
         if not self.importance:
             return torch.zeros((), device=next(iter(parameters.values())).device)
         self.importance, self.anchor = like(self.importance, parameters), like(self.anchor, parameters)
-        return self.strength * self.factor * distance(parameters, self.anchor, self.importance)
+        return self.strength * self.definition.factor * distance(parameters, self.anchor, self.importance)
 
-    def track(self, *optimisers: torch.optim.Optimizer) -> None:
-        """Follow every step of these optimisers. For si, which is measured along the way; others need it not."""
+    def track(self, *optimizers: torch.optim.Optimizer) -> None:
+        """Follow every step of these optimizers, for si. Other importances do not need it."""
         if self.path is None:
             return
-        for optimiser in map(bare_optimizer, optimisers):
-            if not isinstance(optimiser, torch.optim.Optimizer):
-                raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimiser).__name__}.")
-            self.path.follow(optimiser)
+        for optimizer in map(bare_optimizer, optimizers):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimizer).__name__}.")
+            self.path.follow(optimizer)
 
     def consolidate(self, loader: Iterable[Any] | None = None, predict: Predict = inputs_and_labels) -> None:
-        """A task has been learned: weigh the weights on its training data, and hold them where they are.
+        """Measure importance on the training data of the finished task, and anchor the weights where they are.
 
-        `predict` gives logits and labels of a batch, where the loader's batches are not (inputs, labels) or the model
-        needs more than the inputs. si needs no loader.
+        `predict` returns logits and labels of a batch, where the loader's batches are not (inputs, labels) or the
+        model needs more than the inputs. si needs no loader.
         """
         parameters = self.chosen.named()
         if self.path is not None:
             found = self.path.estimate(parameters)
-            check_finite(found)
         elif loader is None:
             raise ConfigError(f"{self.definition.name} is measured on the task's training data: consolidate(loader).")
         else:
-            assert isinstance(self.definition, GradientImportance)
-            found = measured(self.definition, self.chosen.model, parameters, loader, predict)
+            found = measured(self.definition, self.chosen.model, parameters, loader, predict)  # type: ignore[arg-type]
         before = like(self.importance, parameters)
         self.importance = {
             name: accumulated(before.get(name, torch.zeros_like(new)), new, self.tasks, self.definition.accumulate)
@@ -211,20 +237,19 @@ class Protection:
             self.path.begin_task(parameters)
 
     def check(self, batch: Any, predict: Predict = inputs_and_labels) -> None:
-        """Refuse a batch that `consolidate` could not measure importance on: to be called before training."""
-        if isinstance(self.definition, GradientImportance):
-            check_batch(self.definition, self.chosen.model, batch, predict)
+        """Refuse a batch that `consolidate` could not measure importance on. Call it before training."""
+        if self.path is None:
+            check_batch(self.definition, self.chosen.model, batch, predict)  # type: ignore[arg-type]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the settings, for the checkpoint of the loop around it."""
+        """Return everything but the settings, for a checkpoint."""
         tensors = {"importance": dict(self.importance), "anchor": dict(self.anchor)}
         path = {} if self.path is None else {"path": self.path.state_dict()}
         return {"definition": self.definition.name, "tasks": self.tasks, **tensors, **path}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What `state_dict` gave. The settings and the model's parameters must be those of then."""
-        if not isinstance(state, dict) or not {"definition", "tasks", "importance", "anchor"} <= set(state):
-            raise ConfigError("This is no state of a Protection. Give what its state_dict() gave.")
+        """Restore a state. The settings and the model's parameters must be those of its origin."""
+        check_state(state, "a Protection", "definition", "tasks", "importance", "anchor")
         if state["definition"] != self.definition.name:
             raise ConfigError(
                 f"The state is one of {state['definition']}, and this protection measures {self.definition.name}. "
@@ -237,20 +262,3 @@ class Protection:
         if self.path is not None:
             self.path.load_state_dict(state["path"])
         self.tasks, self.importance, self.anchor = state["tasks"], importance, anchor
-
-
-def find_definition(
-    importance: str | GradientImportance | PathImportance, accumulate: Merge | None
-) -> GradientImportance | PathImportance:
-    """Of an importance that is named or given."""
-    if isinstance(importance, str):
-        if importance not in NAMED:
-            raise unknown("importance", importance, NAMED)
-        importance = NAMED[importance]()
-    if not isinstance(importance, (GradientImportance, PathImportance)):
-        raise ConfigError(f"importance is one of {', '.join(NAMED)} or a definition of one, not {importance!r}.")
-    if isinstance(importance, GradientImportance) and importance.penalised:
-        raise ConfigError(f"{importance.name} includes the gradient of penalties, which a plain loss does not know.")
-    if accumulate is None:
-        return importance
-    return replace(importance, accumulate=float(accumulate) if isinstance(accumulate, int) else accumulate)

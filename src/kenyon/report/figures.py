@@ -13,6 +13,7 @@ import numpy as np
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, value_text
+from kenyon.methods.registry import colors
 from kenyon.metrics import Array, average_curve
 from kenyon.utils.files import write_atomically
 from kenyon.utils.text import counted
@@ -59,35 +60,8 @@ def save_figure(
     return path
 
 
-# One color per family, distinct also in grey; CAF stands out.
-COLOURS = {
-    "finetune": "#8c8c8c",
-    "joint": "#404040",
-    "random-init": "#bfbfbf",
-    "ewc": "#3b75af",
-    "mas": "#519e3e",
-    "si": "#8d69b8",
-    "rwalk": "#b79fd3",
-    "cpr-ewc": "#1f4e79",
-    "cpr-mas": "#2f6b22",
-    "er": "#84584e",
-    "agscl": "#4fa3a5",
-    "ewc-af1": "#6fa8d6",
-    "ewc-af2": "#9cc4e4",
-    "mas-af1": "#86c275",
-    "mas-af2": "#b3dba6",
-    "discrete": "#55b7c8",
-    "icl-ewc": "#f1cf9b",
-    "icl-mas": "#e9df9a",
-    "mcl-ewc": "#e8a33d",
-    "mcl-mas": "#d8c03a",
-    "caf-ewc": "#c53a32",
-    "caf-mas": "#8b2f5b",
-    "joint-af1": "#5c6b7a",
-    "joint-mcl": "#7a6a4c",
-    "joint-caf": "#6e3b38",
-}
-FULL = 100.5  # per cent, with room for the line
+COLOURS = colors()  # of the built-in methods
+FULL = 100.5  # per cent, and room for the line
 NAME = 34  # characters of a line of a name
 MANY = 8  # most grid points of a method in one picture: those with the best average accuracy
 SPARE = ("#d57dbe", "#b2b347", "#3f8f8a", "#a3683f")

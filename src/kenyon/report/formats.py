@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kenyon.experiments.results import Result, ResultBase
 from kenyon.experiments.tidy import tidy_rows
+from kenyon.methods.registry import place
 from kenyon.metrics import Summary
 from kenyon.report.tables import (
     BENCHMARKS,
@@ -19,7 +20,6 @@ from kenyon.report.tables import (
     best_points,
     duration,
     of_fewer,
-    place,
     pm,
     published,
     run_count,

@@ -1,4 +1,4 @@
-"""Results as tables for the terminal and as plain values for programs, and the order of methods everywhere."""
+"""Results as tables for the terminal and as plain values for programs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,6 @@ from kenyon.utils.text import counted
 
 REFERENCE = "random-init"  # forward transfer is measured against it
 REFERENCES = ("joint", "joint-af1", "joint-mcl", "joint-caf", REFERENCE)  # not continual: they are never the best
-ORDER = (
-    *("finetune", "si", "rwalk", "mas", "ewc", "cpr-mas", "cpr-ewc", "pnc", "agscl"),
-    *("mas-af1", "mas-af2", "ewc-af1", "ewc-af2", "er"),
-    *("discrete", "icl-mas", "icl-ewc", "mcl-mas", "mcl-ewc", "caf-mas", "caf-ewc"),
-    *("joint-caf", "joint-mcl", "joint-af1", "joint"),
-)
 BENCHMARKS = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100", "omniglot", "cub-200", "tiny-imagenet", "core50")
 BEST = "*: the best point of its method on these seeds, by what it was tested on; `kenyon search` chooses without."
 HELD_OUT = "Runs of a search: accuracies of held-out training data, to choose settings by. They are no test results."
@@ -33,11 +27,6 @@ MEANINGS = {
     "FWT": "FWT: forward transfer.",
     "Cos": "Cos: diversity of the learners' predictions.",
 }
-
-
-def place(method: str) -> tuple[int, str]:
-    """Return the sort key of a method: its place in `ORDER`, other methods after these by name."""
-    return ORDER.index(method) if method in ORDER else len(ORDER), method
 
 
 def published(result: Result) -> float | None:

@@ -41,9 +41,7 @@ class Rules:
     about: str
     moves: tuple[tuple[int, int], ...]  # of the player, action by action
     falls: bool  # the object falls one row per step, and the player stays in the last row
-    place: Callable[
-        [Places, Uniform, Uniform], tuple[Places, Whole]
-    ]  # (player, two draws) -> object, steps of the round
+    place: Callable[[Places, Uniform, Uniform], tuple[Places, Whole]]  # (player, two draws) -> object, steps left
     move: Callable[[Places, Places, Whole], Places]  # (object, player, steps left) -> object
     judge: Callable[[Places, Places, Whole], tuple[Flags, Flags]]  # (object, player, steps left) -> over, won
     paint: Callable[[Places], Flags]  # object -> its cells, (N, 6, 6)
@@ -53,11 +51,6 @@ class Rules:
 def between(low: Whole, high: Whole, draw: Uniform) -> Whole:
     """Return integers from low to high, both included."""
     return low + (draw * (high - low + 1)).astype(np.int64)
-
-
-def distance(thing: Places, player: Places) -> Whole:
-    """Return the number of steps between object and player."""
-    return np.abs(thing - player).sum(axis=1)
 
 
 # Objects that fall from row 0 or 1, with rounds that end in the last row.

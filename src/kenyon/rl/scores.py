@@ -129,7 +129,7 @@ def course(methods: Mapping[str, Measured], games: Sequence[str]) -> View:
         band = None if np.isnan(method.curve_sem).all() else method.curve_sem
         series.append(Series(name, position, method.curve, error=band))
     runs = max((len(method.nar.runs) for method in methods.values() if method.nar), default=0)
-    note = f"{' - '.join(games)}. Score of the games met so far, each by the best of fine-tuning, added up."
+    note = f"{' - '.join(games)}. Scores of the games so far, each divided by the best of fine-tuning, summed."
     return lines("NAR in continual learning", "games learned", "NAR", series, f"{note}{_over(runs)}")
 
 

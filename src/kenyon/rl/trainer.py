@@ -33,6 +33,7 @@ from kenyon.training.device import Captured, Finite, Lanes, Runs, on_device
 from kenyon.training.gradients import data_gradients
 from kenyon.training.objective import Penalties
 from kenyon.utils.clock import since
+from kenyon.utils.determinism import is_deterministic
 from kenyon.utils.threads import cpu_threads
 
 RECENT = 50  # episodes of training whose mean score is shown as progress
@@ -50,7 +51,8 @@ class Agents:
         self.net, self.suite, self.games, self.method, self.ppo = net, suite, tuple(games), method, ppo
         self.seeds, self.device = tuple(seeds), net.device
         if self.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # shapes never change: search the fastest convolution
+            # Shapes never change: search the fastest convolution, except where it has to be the same every time.
+            torch.backends.cudnn.benchmark = not is_deterministic()
         R, N = len(seeds), ppo.copies
 
         # The state: saved in checkpoints, and sufficient to resume.

@@ -4,7 +4,9 @@ from kenyon.sweep.driver import Place, Unfinished, carry_out, collect
 from kenyon.sweep.plan import Sweep, plan_sweep
 from kenyon.sweep.storage import Storage, open_storage
 
-Space, open_space = Storage, open_storage  # names of version 0.1
+# Names of version 0.1.
+Space = Storage
+open_space = open_storage
 
 __all__ = [
     "Place",

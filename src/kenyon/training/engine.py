@@ -17,8 +17,8 @@ from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
+from kenyon.methods.base import LEARN, Replay, Stage
 from kenyon.methods.importance import GradientImportance
-from kenyon.methods.registry import LEARN, Replay, Stage
 from kenyon.models import Net, Outputs
 from kenyon.models.nodes import Nodes
 from kenyon.random import Noise, Purpose, shuffled
@@ -234,17 +234,25 @@ class Engine:
         """Return the mean loss of the stage over the batch."""
         return self.stage.loss(out, self._targets(row, batch), batch.weight)
 
-    def held_out_loss(self, theta: Tensor, into: Tensor, penalties: PredictionLoss | None = None) -> None:
+    def held_out_loss(
+        self,
+        theta: Tensor,
+        into: Tensor,
+        penalties: PredictionLoss | None = None,
+        forward: Callable[..., Outputs] | None = None,
+    ) -> None:
         """Add the mean loss of the stage over the validation data of every run, with `penalties`, to `into` (R,)."""
         sizes = self.validation.valid.sum((1, 2))
+        forward = forward or self.stage.forward
 
         def work(run: Runs) -> None:
             for step in range(self.validation.steps):
                 batch = self.validation.batch(run, step)
-                out = self.stage.forward(self.net, theta[run], batch.images, self.heads, batch.member)
+                out = forward(self.net, theta[run], batch.images, self.heads, batch.member)
                 into[run] += self.stage.loss(out, self._targets(theta[run], batch), batch.valid) / sizes[run]
                 if penalties is not None:
-                    into[run] += penalties(run, theta[run], out, batch.valid / sizes[run].unsqueeze(-1))
+                    weight = batch.valid / sizes[run].unsqueeze(-1)
+                    into[run] += penalties(run, theta[run], out, weight, batch.images)
 
         self.lanes.each(self.live, work)
 

@@ -21,8 +21,9 @@ from kenyon.training.device import Lanes
 
 # (run, its named weights, outputs, batch) -> scalar loss; or for all: (slice, rows (R, P), outputs, batch) -> (R,)
 RunLoss = Callable[[Runs, Rows, Outputs, Batch], Tensor]
-# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis
-PredictionLoss = Callable[[Runs, Rows, Outputs, Tensor], Tensor]
+# (run, its row (P,), outputs, weights of the samples (B,)) -> scalar; or all runs, with a leading run axis. With the
+# samples as a fifth argument, a teacher may see them.
+PredictionLoss = Callable[..., Tensor]
 
 B_co = TypeVar("B_co", bound=Sample, covariant=True)
 B = TypeVar("B", bound=Sample)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from kenyon.backends.layout import Rows
@@ -13,7 +14,7 @@ from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
 from kenyon.methods import Method
 from kenyon.methods.penalties.weights import Penalty, PredictionPenalty, Predictions, Weights, strength_of
-from kenyon.models import Net, Outputs
+from kenyon.models import Net, Outputs, Pictures
 from kenyon.training.device import Runs
 from kenyon.training.gradients import PredictionLoss
 
@@ -30,19 +31,22 @@ class Penalties:
         importance: Tensor,
         anchor: Tensor,
         shown: Sequence[Callable[[], dict[str, Tensor]]] = (),
+        teacher: Tensor | None = None,
     ) -> None:
         """The tensors are the trainer's, and stay in place. `heads` (n,) are those in use; `shown` give the tensors
-        that mechanisms show to penalties on weights.
+        that mechanisms show to penalties on weights. `teacher` (R, P): the network that the previous task left.
         """
         self.net, self.method, self.heads = net, method, heads
         self.theta, self.importance, self.anchor, self.shown = theta, importance, anchor, shown
+        self.teacher = teacher
+        self.earlier: Tensor | None = None  # (n,) heads of earlier tasks, if there are any and a penalty needs them
         self.active = False  # penalties on weights act in this phase
         self.first_task = True  # penalties on predictions do not adapt yet
 
     @property
     def needs_own(self) -> bool:
         """True if a penalty needs each learner's own prediction."""
-        return any(penalty.needs_own for penalty in self.method.prediction_penalties)
+        return "learner_outputs" in self.method.needs
 
     @property
     def validated(self) -> PredictionLoss | None:
@@ -69,9 +73,17 @@ class Penalties:
         return [force for penalty, forces in each for force in _listed(penalty, forces)]
 
     def on_predictions(
-        self, penalties: Sequence[PredictionPenalty], run: Runs, row: Rows, out: Outputs, weight: Tensor
+        self,
+        penalties: Sequence[PredictionPenalty],
+        run: Runs,
+        row: Rows,
+        out: Outputs,
+        weight: Tensor,
+        images: Tensor | Pictures | None = None,
     ) -> Tensor:
-        """Return the penalties on predictions, for samples with the given weights (..., B)."""
+        """Return the penalties on predictions, for samples with the given weights (..., B). `images` are for the
+        teacher; the importance pass has none.
+        """
         views = self.net.layout.views(row, frozenset(self.net.learned))
         seen = Predictions(
             log_p=out.logits.log_softmax(-1),
@@ -79,11 +91,19 @@ class Penalties:
             weight=weight,
             learned={name: views[name] for name in self.net.learned},
             first_task=self.first_task,
+            earlier=out.earlier,
+            teacher=None if out.earlier is None or images is None else self._taught(run, images),
         )
         values = [_one_each(penalty, penalty.value(seen), weight.shape[:-1]) for penalty in penalties]
         strengths = [strength_of(penalty.strength, run) for penalty in penalties]
         terms = [_repeated(strength, value) * value for strength, value in zip(strengths, values, strict=True)]
         return sum(terms[1:], terms[0])
+
+    @torch.no_grad()
+    def _taught(self, run: Runs, images: Tensor | Pictures) -> Tensor | None:
+        """Return the teacher's logits of the heads of earlier tasks, (..., n, B, C)."""
+        assert self.teacher is not None
+        return self.net.forward(self.teacher[run], images, self.heads[:1], earlier=self.earlier).earlier
 
     def _weights(self) -> Weights:
         """Return what penalties on weights see."""
@@ -117,7 +137,7 @@ def _listed(penalty: Penalty, forces: list[Force]) -> list[Force]:
     found = f"a list with {strange[0]} in it" if whole is forces else f"no list but {type(forces).__name__}"
     raise ConfigError(
         f"The forces of {type(penalty).__name__} are {found}. They must be a list of what pulls on the weights (see "
-        "kenyon.methods.penalties), empty where nothing does: return [Pull(...)]."
+        "kenyon.methods.penalties), empty where nothing does: return [QuadraticPull(...)]."
     )
 
 
@@ -150,6 +170,8 @@ def check_fit(net: Net, streams: Sequence[Stream], method: Method) -> None:
             f"{_named(net.learned)}. Build it with Net(..., learned=method.learned(bare)), where bare is the same "
             "network without it."
         )
+    if "teacher" in method.needs and net.gate:
+        raise ConfigError("The method distills the heads of earlier tasks, which have no task gates: set gate=false.")
     if method.active_column != (net.columns is not None):
         there, wanted = ("has an", "needs none") if net.columns is not None else ("has no", "needs one")
         raise ConfigError(

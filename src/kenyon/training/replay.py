@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kenyon.data.tasks import Split, Stream
-from kenyon.methods.registry import Replay
+from kenyon.methods.base import Replay
 from kenyon.random import Purpose, key, random_words, shuffled
 from kenyon.training.batches import Fleet, Loader
 

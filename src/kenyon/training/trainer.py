@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -89,6 +89,9 @@ class Trainer:
         if method.importance is not None and not isinstance(method.importance, GradientImportance):
             self.tracker = method.importance.track(self)
 
+        teaches = "teacher" in method.needs
+        self.teacher = torch.zeros_like(self.theta) if teaches else None  # (R, P) the network that the task found
+
         # Every epoch counts where more than the best weights is kept of it.
         if self.carries or self.tracker is not None or any(one.every_epoch for one in self.mechanisms):
             self.schedule.never_settle()
@@ -98,7 +101,8 @@ class Trainer:
         if self.optimiser.multiplies and self.tracker is None and not self.masks:
             self.engine.keep_factors()
         shown = [one.shown for one in self.mechanisms]
-        self.penalties = Penalties(net, method, self.engine.heads, self.theta, self.importance, self.anchor, shown)
+        held = (self.theta, self.importance, self.anchor)
+        self.penalties = Penalties(net, method, self.engine.heads, *held, shown, self.teacher)
         self.validation_loss = torch.zeros(R, device=self.device)
         self.finite, self.settling = Finite(R, self.device), Answers(self.device)
 
@@ -154,7 +158,7 @@ class Trainer:
     def step(self) -> None:
         """One batch of every run: gradients of loss and penalties, then the update."""
         engine = self.engine
-        engine.step_gradients(self.theta, self.batch_loss, forward=engine.stage.forward, own=self.penalties.needs_own)
+        engine.step_gradients(self.theta, self.batch_loss, forward=self._forward, own=self.penalties.needs_own)
         self.finite.add(engine.loss)
         if self.tracker is not None:
             self.tracker.before_step()
@@ -170,22 +174,26 @@ class Trainer:
 
     def batch_loss(self, run: Runs, row: Rows, out: Outputs, batch: Batch) -> Tensor:
         """The loss of a training batch; penalties on weights come as closed-form gradients instead."""
-        loss, on_predictions = self.engine.batch_loss(row, out, batch), self.method.prediction_penalties
-        return (
-            loss + self.penalties.on_predictions(on_predictions, run, row, out, batch.weight)
-            if on_predictions
-            else loss
-        )
+        loss, penalties = self.engine.batch_loss(row, out, batch), self.method.prediction_penalties
+        if not penalties:
+            return loss
+        return loss + self.penalties.on_predictions(penalties, run, row, out, batch.weight, batch.images)
 
     @torch.no_grad()
     def validate(self) -> None:
         """The loss on validation data (R,), with the penalties that count in it; then the schedule."""
         self.validation_loss.zero_()
-        self.engine.held_out_loss(self.theta, self.validation_loss, self.penalties.validated)
+        self.engine.held_out_loss(self.theta, self.validation_loss, self.penalties.validated, self._forward)
         for value in self.penalties.values():
             self.validation_loss.add_(value)
         self.finite.add(self.validation_loss)
         self.optimiser.restart(self.schedule.follow(self.theta, self.validation_loss, self.rate))
+
+    @property
+    def _forward(self) -> Callable[..., Outputs]:
+        """The stage's forward pass, with the heads of earlier tasks where a penalty needs them."""
+        forward, earlier = self.engine.stage.forward, self.penalties.earlier
+        return forward if earlier is None else partial(forward, earlier=earlier)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -246,6 +254,8 @@ class Trainer:
     def tensors(self) -> dict[str, Tensor]:
         """Return the state by name. All tensors have a leading run axis."""
         own = {"theta": self.theta, "rate": self.rate, "importance": self.importance, "anchor": self.anchor}
+        if self.teacher is not None:
+            own["teacher"] = self.teacher
         optional = [part for part in (self.tracker, self.discrete) if part is not None]
         parts = (self.schedule, self.optimiser, *self.mechanisms, *optional)
         return own | {name: tensor for part in parts for name, tensor in part.tensors().items()}
@@ -260,6 +270,9 @@ class Trainer:
         self.settling.waiting.clear()
         variant = (self.penalties.active, self.task == 0, self.stage)
         self.engine.enter(self.phases[self.position.phase], stage, variant, self.theta)
+        if self.teacher is not None:
+            self.penalties.earlier = self.net.heads_of(range(self.task)) if self.task > 0 else None
+            self.engine.captured.clear()  # captured steps have the heads of one task
 
     def start_phase(self) -> None:
         """Reset what the previous phase left in optimizer and schedule."""
@@ -283,6 +296,8 @@ class Trainer:
                 self.net.layout.view(momentum, name).zero_()
 
     def _start_task(self) -> None:
+        if self.teacher is not None:
+            self.teacher.copy_(self.theta)
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.fleet.seeds))
         if self.discrete is not None:

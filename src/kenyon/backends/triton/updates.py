@@ -27,16 +27,16 @@ except ImportError:
 
 
 @dataclass(frozen=True)
-class Pull:
+class QuadraticPull:
     """The gradient strength * weight * (theta - target), over the first Pp numbers of every row."""
 
     strength: Tensor  # (R,)
     weight: Tensor  # (R, Pp)
     target: Tensor  # (R, Pp)
 
-    def within(self, part: slice) -> Pull:
+    def within(self, part: slice) -> QuadraticPull:
         """On these columns alone."""
-        return Pull(self.strength, self.weight[:, part], self.target[:, part])
+        return QuadraticPull(self.strength, self.weight[:, part], self.target[:, part])
 
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
         size = self.weight.shape[1]
@@ -45,21 +45,21 @@ class Pull:
 
 
 @dataclass(frozen=True)
-class Decay:
+class WeightDecay:
     """The gradient rate * theta, with a rate for each group of weights: see `Net.groups`."""
 
     rates: Tensor  # (R, G)
     groups: Tensor  # (P,) of any integers: which rate each number has; -1: none
 
-    def within(self, part: slice) -> Decay:
-        return Decay(self.rates, self.groups[part])
+    def within(self, part: slice) -> WeightDecay:
+        return WeightDecay(self.rates, self.groups[part])
 
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
         rates = self.rates.index_select(1, self.groups.clamp(min=0).int()).masked_fill_(self.groups < 0, 0.0)
         gradient.addcmul_(rates, theta)
 
 
-Force = Pull | Decay
+Force = QuadraticPull | WeightDecay
 
 
 class Sorted(NamedTuple):
@@ -88,12 +88,12 @@ def sorted_forces(forces: Sequence[Force], runs: int) -> Sorted:
             _rows(force.target.expand(runs, force.weight.shape[1])),
         )
         for force in forces
-        if isinstance(force, Pull)
+        if isinstance(force, QuadraticPull)
     ]
     decays = [
         (force.rates.expand(runs, -1).contiguous(), force.groups.contiguous())
         for force in forces
-        if isinstance(force, Decay)
+        if isinstance(force, WeightDecay)
     ]
     return Sorted(pulls, decays)
 

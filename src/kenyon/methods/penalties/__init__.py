@@ -1,6 +1,6 @@
 """Penalties that a method adds to the loss of the current task: on weights, and on predictions."""
 
-from kenyon.backends.triton.updates import Decay, Force, Pull
+from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay
 from kenyon.methods.penalties.predictions import Confidence, Divergence, PredictionPenalty, Predictions
 from kenyon.methods.penalties.strength import Strength, check_strength, per_run, strength_of
 from kenyon.methods.penalties.weights import (
@@ -16,6 +16,8 @@ from kenyon.methods.penalties.weights import (
     weighed,
 )
 
+Decay, Pull = WeightDecay, QuadraticPull  # names of version 0.1
+
 __all__ = [
     "ActiveForgetting1",
     "ActiveForgetting2",
@@ -29,8 +31,10 @@ __all__ = [
     "PredictionPenalty",
     "Predictions",
     "Pull",
+    "QuadraticPull",
     "StabilityProtection",
     "Strength",
+    "WeightDecay",
     "Weights",
     "check_strength",
     "per_run",

@@ -1,14 +1,14 @@
-"""Penalties on what the learners say of a batch."""
+"""Penalties on learner predictions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from kenyon.methods.penalties.strength import Strength, check_strength
+from kenyon.methods.penalties.strength import Strength, check_strength, check_word
 from kenyon.utils.determinism import per_run
 
 if TYPE_CHECKING:
@@ -17,35 +17,49 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a prediction penalty may look at, for one batch of one run, or of all with a leading run axis."""
+    """The input of a penalty on predictions: a batch of one run, or of all runs with a leading run axis."""
 
     log_p: Tensor  # (..., B, C), all learners together
-    own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only when `needs_own`
+    own_log_p: Tensor | None  # (..., K, B, C), each learner alone; only where needed
     weight: Tensor  # (..., B) share of each sample; sums to 1, padding has 0
     learned: dict[str, Tensor]  # the learned parameters
     first_task: bool
+    # (..., n, B, C) logits of the heads of earlier tasks, and those that they had before the task; None in the first
+    earlier: Tensor | None = None
+    teacher: Tensor | None = None
 
 
-@runtime_checkable
+# Inputs that penalties ask for: each learner's own prediction, and the logits of the network that the previous task
+# left.
+NEEDS = frozenset({"learner_outputs", "teacher"})
+DivergenceForm = Literal["published", "paper"]
+
+
 class PredictionPenalty(Protocol):
-    """What a penalty on predictions has: any class with these may be one."""
+    """The interface of penalties on predictions, which any class may have.
+
+    An optional class attribute `needs` names inputs besides the joint prediction, some of `NEEDS`; without it, a true
+    `needs_own` stands for {"learner_outputs"}.
+    """
 
     @property
     def strength(self) -> Strength: ...
 
     @property
-    def needs_own(self) -> bool:
-        """Whether it looks at each learner's own prediction."""
-
-    @property
     def validated(self) -> bool:
-        """Whether it counts in the validation loss."""
+        """True if it counts in the validation loss."""
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
-        """The shapes of parameters of its own, by name."""
+        """Return the shapes of its own parameters by name."""
 
     def value(self, p: Predictions) -> Tensor:
-        """One number, or one a run (R,), without the strength, which the loop applies for the run at hand."""
+        """Return one number, or one a run (R,), without the strength, which the loop applies."""
+
+
+def needs_of(penalty: PredictionPenalty) -> frozenset[str]:
+    """Return the inputs of a penalty besides the joint prediction."""
+    own = {"learner_outputs"} if getattr(penalty, "needs_own", False) else ()
+    return frozenset(getattr(penalty, "needs", own))
 
 
 @dataclass(frozen=True)
@@ -61,12 +75,14 @@ class Divergence:
 
     strength: Strength
     adaptive: bool = False
-    form: Literal["published", "paper"] = "published"
+    form: DivergenceForm = "published"
+    needs = frozenset({"learner_outputs"})
     needs_own = True
     validated = False
 
     def __post_init__(self) -> None:
         check_strength("gamma", self.strength)
+        check_word("form", self.form, DivergenceForm)
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         return {"afs": (net.learners, net.learners)} if self.adaptive else {}
@@ -74,7 +90,7 @@ class Divergence:
     def value(self, p: Predictions) -> Tensor:
         assert p.own_log_p is not None
         log_p, K = p.own_log_p, p.own_log_p.shape[-3]
-        if K == 1:  # nobody to differ from; the paper's weights would be a softmax over nothing
+        if K == 1:  # no other learner; the paper's weights would be a softmax over nothing
             return p.weight.new_zeros(p.weight.shape[:-1])
         adaptive = self.adaptive and not p.first_task
         if self.form == "published":
@@ -135,13 +151,14 @@ def _products(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Confidence:
-    """CPR, classifier-projection regularisation: minus the mean entropy of the prediction, - H(p).
+    """CPR, classifier-projection regularization: minus the mean entropy of the prediction, - H(p).
 
-    Predictions that are less sure of themselves make for wider minima. It acts on every task from the first on, and,
-    as published, counts in the validation loss too.
+    Less confident predictions make for wider minima. It acts from the first task on and, as published, counts in the
+    validation loss.
     """
 
     strength: Strength
+    needs = frozenset[str]()
     needs_own = False
     validated = True
 

@@ -1,30 +1,28 @@
-"""What a method adds to the loss of the current task.
+"""Penalties on weights, with gradients in closed form.
 
-Two kinds. A parameter penalty looks at the weights of all runs at once and gives one value a run, (R,); its gradient
-is known in closed form, as forces on the weights that the optimiser adds while it passes over them. A prediction
-penalty looks at what the learners of one run say of a batch: see `predictions`. Strengths are numbers, or tensors
-(R,) when runs differ. A penalty may have parameters of its own ("learned"): they live in the runs' rows beside the
-weights, are drawn from N(0, 1) at the start of every task and trained by the same optimiser and loss.
+A penalty takes the weights of all runs at once and returns one value a run, (R,). Its gradients are `QuadraticPull`s
+and `WeightDecay`s, which the optimizer adds in the pass in which it updates the weights. Strengths are numbers, or
+tensors (R,) where runs differ. A penalty may learn parameters itself ("learned"): they are part of the rows, drawn
+from N(0, 1) at the start of every task, and trained by the same optimizer and loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
-from kenyon.backends.triton.updates import Decay, Force, Pull, group_squares
-from kenyon.errors import ConfigError
+from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay, group_squares
 from kenyon.methods.penalties.predictions import Confidence, Divergence, PredictionPenalty, Predictions
-from kenyon.methods.penalties.strength import Strength, check_strength, per_run, strength_of
+from kenyon.methods.penalties.strength import Strength, check_strength, check_word, per_run, strength_of
 from kenyon.utils.determinism import is_deterministic
 
 if TYPE_CHECKING:
     from kenyon.models import Net
 
-DecayingHeads = Literal["open", "current", "none"]
+DecayingHeads = Literal["all", "open", "current", "none"]
 
 __all__ = [
     "ActiveForgetting1",
@@ -48,31 +46,31 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Weights:
-    """What a parameter penalty may look at. P counts all numbers of a run, Pp only the protected ones."""
+    """The input of a penalty on weights. P counts all numbers of a run, Pp the protected ones."""
 
     net: Net
     theta: Tensor  # (R, P)
     heads: Tensor  # (n,) the heads in use
-    importance: Tensor  # (R, Pp) for the tasks before
-    anchor: Tensor  # (R, Pp) where those tasks left the weights
+    importance: Tensor  # (R, Pp) for earlier tasks
+    anchor: Tensor  # (R, Pp) the weights that the previous task left
     expanded: Tensor | None = None  # (R, P) the expanded network of AF-2
     expanded_importance: Tensor | None = None  # (R, Pp)
 
 
-@runtime_checkable
 class ParameterPenalty(Protocol):
-    """What a penalty on weights has: any class with these may be one. With `validated = False` beside them, its value
-    does not count in the validation loss.
+    """The interface of penalties on weights, which any class may have.
+
+    With an attribute `validated = False`, its value does not count in the validation loss.
     """
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
-        """The shapes of parameters of its own, by name."""
+        """Return the shapes of its own parameters by name."""
 
     def value(self, w: Weights) -> Tensor:
-        """One number a run, (R,), strength included: what the validation loss counts."""
+        """Return one number a run, (R,), with the strength, for the validation loss."""
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        """The gradient of the value; what the penalty itself has learned gets its own in `gradient`, (R, P)."""
+        """Return the gradients of the value; add those of the penalty's own parameters to `gradient`, (R, P)."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +94,22 @@ class StabilityProtection:
         return self.strength * self.factor * distance
 
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
-        return [Pull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
+        return [QuadraticPull(per_run(self.strength, w.theta, 2 * self.factor), w.importance, w.anchor)]
 
 
 @dataclass(frozen=True)
 class ActiveForgetting1:
     """AF-1, decay towards an empty network: lambda_AF / 2 * sum over weights theta^2.
 
-    Adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep
-    weight 1. With `of_learners` one a weighs the learners as a whole, as the paper's equation has it. Otherwise all
-    have weight 1. Task gates are left out, as published.
+    adaptive: every parameter tensor l weighs its K learners by K * softmax(a_l), with a_l learned; heads keep weight
+    1. With `of_learners` a single a weighs whole learners, as in the paper's equation. Otherwise all weights are 1.
+    Task gates do not decay, as published.
 
-    Of the heads, those in use decay. With heads "open" those of tasks to come do too, as published, where it is known
-    how many there will be: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at
-    1e-6 a new task finds a head of nearly zero, and with "current" the one that was drawn. Heads of tasks before stay
-    as they are: in the published runs of a single learner their importance holds them, in those of CAF nothing does,
-    and their softmax flattens. The paper's equation decays no heads ("none").
+    Of the heads, those in use decay ("current"). With "open" those of later tasks do too, as published, where their
+    number is known: Adam makes steps of its own size even of a tiny gradient that nothing opposes, so that at 1e-6 a
+    new task finds a head of nearly zero, and with "current" the one that was drawn. With "all" finished heads decay
+    as well, as in the authors' code of CAF, where nothing holds them and their softmax flattens. The paper's equation
+    decays no heads ("none").
     """
 
     strength: Strength
@@ -121,8 +119,7 @@ class ActiveForgetting1:
 
     def __post_init__(self) -> None:
         check_strength("lambda_af", self.strength)
-        if self.heads not in get_args(DecayingHeads):
-            raise ConfigError(f"af1_heads must be {', '.join(get_args(DecayingHeads))}, not '{self.heads}'.")
+        check_word("af1_heads", self.heads, DecayingHeads)
 
     def learned(self, net: Net) -> dict[str, tuple[int, ...]]:
         tensors = 1 if self.of_learners else len(net.backbone_names)
@@ -148,12 +145,17 @@ class ActiveForgetting1:
             slope = strength * K * share * 0.5 * (norms - (share * norms).sum(-1, keepdim=True))
             w.net.layout.view(gradient, "af1").add_(slope)
             rates = (strength * K * share).expand(R, L, K)
-        return [Decay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)]
+        return [
+            WeightDecay(torch.cat([rates.flatten(1), strength.view(R, 1) * self._decays(w)], dim=1), w.net.groups)
+        ]
 
     def _decays(self, w: Weights) -> Tensor:
         """(T,) 1 for heads that decay, 0 for others."""
-        places = torch.arange(len(w.net.class_counts), device=w.theta.device)
-        decays = (places > w.heads.max() if self.heads == "open" else places < 0).to(w.theta.dtype)
+        decays = w.theta.new_zeros(len(w.net.class_counts))
+        if self.heads == "all":
+            return decays + 1
+        if self.heads == "open":
+            decays += torch.arange(len(decays), device=w.theta.device) > w.heads.max()
         return decays if self.heads == "none" else decays.index_fill_(0, w.heads, 1.0)
 
 
@@ -161,12 +163,12 @@ class ActiveForgetting1:
 class ActiveForgetting2:
     """AF-2, decay towards an expanded network that learns the new task alone (AFEC).
 
-    lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights; the loop trains theta_e and
-    measures its Fisher information I_e before every epoch. That is the published practice; in the paper's text
-    theta_e has finished learning the task.
+    lambda_AF / 2 * sum_m I_e,m (theta_m - theta_e,m)^2 over all protected weights, where `ExpandedNetwork` trains
+    theta_e and measures its Fisher information I_e before every epoch. That is the published practice; in the paper's
+    text theta_e has finished learning the task.
 
-    validated: whether it counts in the validation loss. As published it does not: theta_e and I_e are others in every
-    epoch, so that its values cannot be compared.
+    validated: it counts in the validation loss. As published it does not: theta_e and I_e change in every epoch, so
+    that its values cannot be compared.
     """
 
     strength: Strength
@@ -187,24 +189,24 @@ class ActiveForgetting2:
     def forces(self, w: Weights, gradient: Tensor) -> list[Force]:
         assert w.expanded is not None and w.expanded_importance is not None
         target = w.expanded[:, : w.net.layout.protected]
-        return [Pull(per_run(self.strength, w.theta), w.expanded_importance, target)]
+        return [QuadraticPull(per_run(self.strength, w.theta), w.expanded_importance, target)]
 
 
 Penalty = ParameterPenalty | PredictionPenalty
 
 
 def square_distance(theta: Tensor, target: Tensor, importance: Tensor) -> Tensor:
-    """sum_m importance_m (theta_m - target_m)^2 of every run: tensors (R, ...) give (R,)."""
+    """Return sum_m importance_m (theta_m - target_m)^2 of every run: (R, ...) -> (R,)."""
     return _sums(importance * (theta - target).square(), 1)
 
 
 def weighed(norms: Tensor, a: Tensor) -> Tensor:
-    """Sums of squares (..., L, K) with each tensor's learners weighed by K * softmax(a_l)."""
+    """Return sums of squares (..., L, K) with the learners of each tensor weighed by K * softmax(a_l)."""
     return norms.shape[-1] * torch.softmax(a, dim=-1) * norms
 
 
 def square_sums(net: Net, theta: Tensor) -> Tensor:
-    """Sum of squares of every parameter tensor and learner, (R, L, K)."""
+    """Return the sum of squares of every parameter tensor and learner, (R, L, K)."""
     if theta.is_cuda:
         found = group_squares(theta, net.group_bounds)
         return found.view(len(theta), len(net.backbone_names), net.learners)
@@ -216,10 +218,10 @@ def _square_sums(net: Net, views: dict[str, Tensor]) -> Tensor:
 
 
 def _sums(x: Tensor, axes: int) -> Tensor:
-    """Sums over all but the first `axes` axes.
+    """Return sums over all but the first `axes` axes.
 
-    On a CPU run by run: how a large sum is shared among threads, and so how it rounds, would otherwise depend on the
+    On a CPU run by run: otherwise the division of a large sum among threads, and its rounding, would depend on the
     number of runs.
     """
-    flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be one number
+    flat = x.flatten(axes) if x.ndim > axes else x.unsqueeze(-1)  # a parameter may be a scalar
     return torch.stack([run.sum(-1) for run in flat]) if is_deterministic() or not x.is_cuda else flat.sum(-1)

@@ -229,9 +229,9 @@ def fig5(results: Results, place: Place) -> Figure:
 
 def _published() -> Mapping[str, Mapping[int, float]]:
     """Return published accuracies, benchmark -> number of learners -> per cent."""
-    from kenyon.experiments.published import LEARNERS
+    from kenyon.benchmarks.registry import BENCHMARKS
 
-    return LEARNERS
+    return {b.name: b.published_learners for b in BENCHMARKS.values() if b.published_learners}
 
 
 def _numbers(scale: Scale) -> list[Wanted]:

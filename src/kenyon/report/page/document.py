@@ -19,6 +19,7 @@ from importlib.resources import files
 
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import ResultBase
+from kenyon.methods.registry import hue_of, place
 from kenyon.report.formats import published_sentence
 from kenyon.report.page.entries import Group, Section, sections_of
 from kenyon.report.page.games import Suite, suite_part
@@ -33,7 +34,7 @@ from kenyon.report.page.summary import (
     standing,
     summary_tables,
 )
-from kenyon.report.tables import HELD_OUT, ORDER, REFERENCE
+from kenyon.report.tables import HELD_OUT, REFERENCE
 from kenyon.utils.text import counted
 from kenyon.utils.views import View, ViewError, checked, frames
 from kenyon.version import __version__
@@ -52,40 +53,29 @@ PALETTE = {
 }
 PAPER = ("#fffdf9", "#15171b")
 MARKS = ("circle", "square", "triangle", "diamond", "plus", "cross")
-USUAL = {
-    "finetune": "grey",
-    "ewc": "blue",
-    "mas": "green",
-    "si": "purple",
-    "ewc-af1": "sky",
-    "mcl-ewc": "gold",
-    "mcl-mas": "brown",
-    "caf-ewc": "red",
-    "caf-mas": "pink",
-}
 
 
-def styles(methods: Mapping[str, str], order: Sequence[str]) -> dict[str, list[str]]:
+def styles(methods: Mapping[str, str]) -> dict[str, list[str]]:
     """Return label -> [color, mark] for labels with their methods: a color per method, a mark per label of a method.
 
-    Methods take their usual colors first; the others get the rest, in the given order. If all labels are of one
-    method, they differ in color.
+    Methods with a color of their own take it first; the others get the rest, in the order of their families.
+    If all labels are of one method, they differ in color.
     """
     if len(set(methods.values())) == 1:
-        usual, n = USUAL.get(next(iter(methods.values()))), len(PALETTE)
-        colours = sorted(PALETTE, key=lambda colour: colour != usual)  # the method's own first
-        return {label: [colours[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
-    names = sorted(set(methods.values()), key=lambda m: (order.index(m) if m in order else len(order), m))
-    taken: dict[str, str] = {m: USUAL[m] for m in names if m in USUAL}
+        usual, n = hue_of(next(iter(methods.values()))), len(PALETTE)
+        colors = sorted(PALETTE, key=lambda color: color != usual)  # its own first
+        return {label: [colors[i % n], MARKS[i // n % len(MARKS)]] for i, label in enumerate(methods)}
+    names = sorted(set(methods.values()), key=place)
+    taken = {m: hue for m in names if (hue := hue_of(m)) is not None}
     uses = dict.fromkeys(PALETTE, 0)
-    for colour in taken.values():
-        uses[colour] += 1
+    for color in taken.values():
+        uses[color] += 1
     rounds = dict.fromkeys(taken, 0)
     for method in names:
         if method not in taken:
-            colour = min(PALETTE, key=lambda c: uses[c])
-            taken[method], rounds[method] = colour, uses[colour]
-            uses[colour] += 1
+            color = min(PALETTE, key=lambda c: uses[c])
+            taken[method], rounds[method] = color, uses[color]
+            uses[color] += 1
     found: dict[str, list[str]] = {}
     points = dict.fromkeys(names, 0)
     for label, method in methods.items():
@@ -144,7 +134,7 @@ def _page(
     notes = tag("p", f"To keep the page below {LARGEST // 10**6} MB, it leaves out {left_out}.", class_="note")
     labels = {e.label: e.result.method for g in groups for e in g.shown}
     labels |= {e.label: e.result.method for s in suites for e in s.entries}
-    values = {"styles": styles(labels, ORDER), "views": figures.views, "names": list(figures.names)}
+    values = {"styles": styles(labels), "views": figures.views, "names": list(figures.names)}
     style, script = _asset("page.css", palette=True), "".join(_asset(f"{part}.js") for part in SCRIPTS)
     early = _asset("theme.js")
     script = f'"use strict";(() => {{\n{script}}})();\n'

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from kenyon.experiments.results import Result
+from kenyon.methods.registry import place
 from kenyon.metrics import Summary
-from kenyon.report.tables import REFERENCE, REFERENCES, place, point_text
+from kenyon.report.tables import REFERENCE, REFERENCES, point_text
 from kenyon.utils.views import View
 
 OF_ALL, OF_A_METHOD = 24, 8  # most results in a chart
@@ -114,7 +115,7 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
     return [Group(name, sorted(some, key=_place)) for name, some in sorted(found.items())]
 
 
-def _place(entry: Entry) -> tuple[tuple[int, str], bool, str]:
+def _place(entry: Entry) -> tuple[tuple[int, int, str], bool, str]:
     """Sort key: simple methods first; after a method its grid points, in the order of their values."""
     point = entry.result.point.items()
     values = [f"{n} {v:030.10f}" if isinstance(v, (int, float)) else f"{n} {v}" for n, v in point]

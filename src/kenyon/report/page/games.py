@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kenyon.methods.registry import place
 from kenyon.report.page.entries import Section
 from kenyon.report.page.html import MISSING, Figures, Markup, breakable, joined, scrolled, shown, table, tag
 from kenyon.report.page.summary import Origin, origin_part, pm
-from kenyon.report.tables import duration, place, run_count
+from kenyon.report.tables import duration, run_count
 from kenyon.utils.text import counted
 
 if TYPE_CHECKING:
