@@ -68,7 +68,7 @@ def planned(workers: int) -> list[Work]:
     with tempfile.TemporaryDirectory() as folder:
         (file := Path(folder) / "experiment.toml").write_text(EXPERIMENT)
         sweep = plan_sweep(file, open_space(Path(folder) / "out"), workers=workers, fleet=FLEET, fwt=False)
-        return [Work.of(fleet.cells[0].config, len(fleet.cells)) for fleet in sweep.fleets]
+        return [Work.of(fleet.runs[0].config, len(fleet.runs)) for fleet in sweep.fleets]
 
 
 def outlook(workers: int, seen: list[Seen]) -> dict[str, Any]:

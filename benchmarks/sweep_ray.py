@@ -28,7 +28,7 @@ from kenyon.experiments.store import files_below
 from kenyon.sweep.jobs import Outcome
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.plan import Record
-from kenyon.sweep.storage import FLEETS, Space, open_space
+from kenyon.sweep.storage import FLEETS, Storage, open_storage
 from kenyon.training.checkpoint import read_head
 from kenyon.version import __version__
 
@@ -47,12 +47,12 @@ def start(file: Path, out: Path, *options: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen([*words, "--device", "cpu", "--json"], stdout=subprocess.DEVNULL)
 
 
-def kill_one(space: Space, sweep: subprocess.Popen[bytes]) -> dict[str, Any]:
+def kill_one(storage: Storage, sweep: subprocess.Popen[bytes]) -> dict[str, Any]:
     """Wait until a job has a checkpoint, and kill its worker."""
     began = time.monotonic()
     while sweep.poll() is None:
-        for fleet, holder in Leases(space).held().items():
-            states = sorted((space.local / FLEETS / fleet).rglob("state-*[0-9a-f].safetensors"))
+        for fleet, holder in Leases(storage).held().items():
+            states = sorted((storage.local / FLEETS / fleet).rglob("state-*[0-9a-f].safetensors"))
             if holder is not None and states:
                 position = json.loads(read_head(states[0])["position"])
                 os.kill(holder.process, signal.SIGKILL)
@@ -83,13 +83,13 @@ def main() -> None:
         file.write_text(EXPERIMENT.format(epochs=chosen.epochs))
         began = time.monotonic()
         sweep = start(file, there, "--ray", "local", "--workers", "2")
-        space = open_space(there)
-        killed = kill_one(space, sweep)
+        storage = open_storage(there)
+        killed = kill_one(storage, sweep)
         assert sweep.wait() == 0, "the sweep did not end well"
         with_ray = time.monotonic() - began
-        record = Record.load(space)
+        record = Record.load(storage)
         assert record is not None
-        mark = Outcome.load(space, killed["fleet"])
+        mark = Outcome.load(storage, killed["fleet"])
         assert mark is not None and mark.end == "done"
         began = time.monotonic()
         assert start(file, here).wait() == 0

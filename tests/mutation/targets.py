@@ -60,7 +60,7 @@ TARGETS: dict[str, Target] = {
         ),
     ),
     "ppo": Target(
-        _in("rl/", "ppo", "play"),
+        _in("rl/", "ppo", "play") + _in("experiments/", "policy"),
         ("tests/rl/test_ppo.py", "tests/rl/test_policy.py", "tests/rl/test_loop.py"),
     ),
     "theory": Target(
@@ -75,7 +75,7 @@ TARGETS: dict[str, Target] = {
     ),
     "leases": Target(_in("sweep/", "leases"), ("tests/sweep/test_leases.py",)),
     "state": Target(
-        _in("", "training/checkpoint", "experiments/unfinished"),
+        _in("", "training/checkpoint", "experiments/store"),
         (
             "tests/training/test_state.py",
             "tests/experiments/test_states.py",
