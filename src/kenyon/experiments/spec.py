@@ -287,7 +287,9 @@ def merge_spec(file: SpecFile | None, given: Mapping[str, Any]) -> Experiment:
 
 
 def _is_given(name: str, value: Any) -> bool:
-    """False for a value that is its default: a file may have another."""
+    """False for a value that is its default: the file's then holds, since neither the command line nor Python tells a
+    default from the same value given.
+    """
     default = DEFAULTS[name]
     if name in ("benchmarks", "methods"):
         return value is not None
