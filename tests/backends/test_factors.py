@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.backends.optimizers import Adam, Optimiser, Sgd
+from kenyon.backends.optimizers import Adam, Optimizer, Sgd
 from kenyon.backends.triton import updates as passes
 from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Force
@@ -18,9 +18,9 @@ R, K, B = 2, 3, 20
 ROWS = {"aligned": (((1200, 24, 80), (7200, 16, 24)), 9000), "odd": (((13, 65, 70), (13703, 7, 5)), 14001)}
 
 
-def optimiser(kind: type, P: int) -> Optimiser:
+def optimizer(kind: type, P: int) -> Optimizer:
     made = kind(torch.Size((R, P)), torch.device(DEVICE), *(0.9,) * (kind is Sgd))
-    assert isinstance(made, Optimiser)
+    assert isinstance(made, Optimizer)
     return made
 
 
@@ -36,7 +36,7 @@ def factors_of(place: tuple[int, int, int], theta: Tensor) -> Factors:
 def moved(kind: type, rows: str, forces: list[Force], *, factored: bool, keep: bool) -> list[Tensor]:
     """What four steps leave: the rows, momentum, the last gradient, and the layers' own weights."""
     places, P = ROWS[rows]
-    theta, optimise = random(R, P, seed=5).clone(), optimiser(kind, P)
+    theta, optimise = random(R, P, seed=5).clone(), optimizer(kind, P)
     rate = torch.tensor([0.1, 0.2], device=DEVICE)
     layers = [factors_of(place, theta) for place in places]
     for step in range(4):

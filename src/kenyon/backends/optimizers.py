@@ -40,7 +40,7 @@ class Besides(NamedTuple):
     factors: Sequence[Factors]
 
 
-class Optimiser(ABC):
+class Optimizer(ABC):
     """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
 
     multiplies = False  # whether that pass makes gradients of `factors`
@@ -116,7 +116,7 @@ class Optimiser(ABC):
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Adam(Optimiser):
+class Adam(Optimizer):
     """PyTorch's Adam without weight decay, for R independent rows of parameters."""
 
     steps: Tensor
@@ -145,7 +145,7 @@ class Adam(Optimiser):
         theta.sub_((first / spread).mul_(size))
 
 
-class Sgd(Optimiser):
+class Sgd(Optimizer):
     """PyTorch's SGD without dampening and weight decay, for R independent rows of parameters."""
 
     multiplies = True

@@ -64,24 +64,24 @@ class Path:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, followed=WeakSet())
 
-    def follow(self, optimiser: torch.optim.Optimizer) -> None:
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
         """From its next step on; asked twice, once."""
-        if optimiser in self.followed:
+        if optimizer in self.followed:
             return
-        mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in mine for p in self.chosen.named().values()):
             if any(id(p) in mine for p in self.chosen.model.parameters()):
                 return  # it moves excluded parts alone
             raise ConfigError(
-                f"This {type(optimiser).__name__} moves none of the parameters that are protected: it was made for "
+                f"This {type(optimizer).__name__} moves none of the parameters that are protected: it was made for "
                 "another model, or before this one was copied. Make one of this model's parameters and track that."
             )
-        self.followed.add(optimiser)
+        self.followed.add(optimizer)
         before: dict[str, Tensor] = {}  # the weights that the step at hand moves, as they were
 
         def before_step(*_: Any) -> None:
             # Without a look at the gradients: a step with a closure computes them only now.
-            mine = {id(p) for group in optimiser.param_groups for p in group["params"]}
+            mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
             before.clear()
             before.update({n: p.detach().clone() for n, p in self.chosen.named().items() if id(p) in mine})
 
@@ -90,7 +90,7 @@ class Path:
             parameters = self.chosen.named()
             self.path = like(self.path, parameters)
             # A GradScaler leaves this with optimisers that skip a step by themselves, where gradients are infinite.
-            skipped: Tensor | None = getattr(optimiser, "found_inf", None)
+            skipped: Tensor | None = getattr(optimizer, "found_inf", None)
             for name, weights in before.items():
                 gradient = parameters[name].grad
                 if gradient is None:
@@ -101,8 +101,8 @@ class Path:
                 into.addcmul_(gradient.to(into.dtype), (parameters[name] - weights).to(into.dtype), value=-1)
             self.steps += 1
 
-        optimiser.register_step_pre_hook(before_step)
-        optimiser.register_step_post_hook(after_step)
+        optimizer.register_step_pre_hook(before_step)
+        optimizer.register_step_post_hook(after_step)
 
     def estimate(self, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
         """The importance of every parameter for the task, when its last weights are known."""
@@ -176,14 +176,14 @@ class Protection:
         self.importance, self.anchor = like(self.importance, parameters), like(self.anchor, parameters)
         return self.strength * self.factor * distance(parameters, self.anchor, self.importance)
 
-    def track(self, *optimisers: torch.optim.Optimizer) -> None:
+    def track(self, *optimizers: torch.optim.Optimizer) -> None:
         """Follow every step of these optimisers. For si, which is measured along the way; others need it not."""
         if self.path is None:
             return
-        for optimiser in map(bare_optimizer, optimisers):
-            if not isinstance(optimiser, torch.optim.Optimizer):
-                raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimiser).__name__}.")
-            self.path.follow(optimiser)
+        for optimizer in map(bare_optimizer, optimizers):
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ConfigError(f"track takes optimizers of torch.optim, not a {type(optimizer).__name__}.")
+            self.path.follow(optimizer)
 
     def consolidate(self, loader: Iterable[Any] | None = None, predict: Predict = inputs_and_labels) -> None:
         """A task has been learned: weigh the weights on its training data, and hold them where they are.

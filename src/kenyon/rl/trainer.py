@@ -56,7 +56,7 @@ class Agents:
         # The state: what is saved, and what makes a resumed run go on as if nothing had happened.
         self.position = Position(diverged=[None] * R)
         self.theta = net.initial(seeds)  # (R, P)
-        self.optimiser = Adam(self.theta.shape, self.device, ppo.epsilon)
+        self.optimizer = Adam(self.theta.shape, self.device, ppo.epsilon)
         self.anchor = self._protected(self.theta).clone()  # (R, Pp) where weights are held, and how firmly
         self.importance = torch.zeros_like(self.anchor)
         self.tracker: Tracker | None = None
@@ -147,7 +147,7 @@ class Agents:
         own = {"theta": self.theta, "importance": self.importance, "anchor": self.anchor}
         tracked = {} if self.tracker is None else self.tracker.tensors()
         crowd = self.venue.crowd
-        return own | self.optimiser.tensors() | tracked | (crowd.save() if crowd else {})
+        return own | self.optimizer.tensors() | tracked | (crowd.save() if crowd else {})
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Let the games go on from a state that has been read into `tensors`."""
@@ -171,7 +171,7 @@ class Agents:
     def _start_game(self) -> None:
         if self.method.schedule == "restart":
             self.theta.copy_(self.net.initial(self.seeds))
-        self.optimiser.restart()
+        self.optimizer.restart()
         self.net.draw_learned(self.theta, self.seeds, self.position.phase)
         if self.tracker is not None:
             self.tracker.start_task()
@@ -261,7 +261,7 @@ class Agents:
         self.finite.add(0 * clip_norms(self.gradient, self.ppo.norm))  # weights fall with it, before any loss says so
         if self.tracker is not None:
             self.tracker.before_step()
-        self.optimiser.step(self.theta, self.gradient, self.rate, self.present, keep=False)
+        self.optimizer.step(self.theta, self.gradient, self.rate, self.present, keep=False)
         if self.tracker is not None:
             self.tracker.after_step()
         self.rollout.step.add_(1)
