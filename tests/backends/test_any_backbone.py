@@ -298,7 +298,7 @@ def held_norm() -> nn.Module:
         (lambda: Counting(True), "buffer calls changes"),
         (lambda: Counting(False), "buffer calls changes"),
         (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), "reset_parameters"),
-        (Two, "it gives a tuple"),
+        (Two, "it returns a tuple"),
         (lambda: nn.Linear(7, 4), r"cannot take a batch of the shape \(2, 6\) \(float32\)"),
         (lambda: nn.Embedding(5, 4), "cannot take a batch"),
         pytest.param(
@@ -322,7 +322,7 @@ def test_names_that_are_taken_are_told() -> None:
 
 def test_an_output_that_changes_its_size_is_told() -> None:
     net = Net(Growing(), (6,), (2,))
-    with pytest.raises(ConfigError, match="gave 2 features at first and 5 now"):
+    with pytest.raises(ConfigError, match="returned 2 features at first and 5 now"):
         net.forward(net.initial([0])[0], torch.zeros(5, 6), torch.tensor([0]))
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from kenyon.backends.layout import Factors
 from kenyon.backends.optimizers import Adam, Optimizer, Sgd
 from kenyon.backends.triton import updates as passes
-from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Force
 from tests.backends.test_passes import forces_of, random
 from tests.interpreter import DEVICE, interpreted
@@ -42,7 +42,7 @@ def moved(kind: type, rows: str, forces: list[Force], *, factored: bool, keep: b
     for step in range(4):
         gradient, moves = random(R, P, seed=step).clone(), torch.tensor([1.0, float(step % 2)], device=DEVICE)
         for layer in layers:
-            layer.keep(random(*layer.dy.shape, seed=step), random(*layer.x.shape, seed=step))
+            layer.store(random(*layer.dy.shape, seed=step), random(*layer.x.shape, seed=step))
             if factored:
                 gradient[:, layer.start : layer.stop] = torch.nan  # nobody looks there
             else:

@@ -23,8 +23,8 @@ if __name__ == "__main__":  # before PyTorch looks at it
     os.environ.setdefault("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
 
 import torch
-from benchmarks import soundness
 
+from benchmarks import soundness
 from kenyon.backends.cuda import compiler
 from tests.kernels import guards, test_convolve, test_maps, test_rows, test_vectors
 from tests.kernels.inventory import KERNELS, SOURCE, Kernel

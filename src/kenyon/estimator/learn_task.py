@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.torch.module import take_apart
+from kenyon.backends.torch.module import split_backbone
 from kenyon.data.tasks import Heads, Split, Stream, Task
 from kenyon.errors import shown
 from kenyon.estimator.errors import SettingError, as_setting_errors, as_token_errors
@@ -142,7 +142,7 @@ def _takes_nothing(function: Callable[..., Any]) -> bool:
 def frozen_parts(backbone: nn.Module) -> int:
     """A checksum of what all learners share and nothing changes."""
     found = 0
-    for name, value in sorted(take_apart(backbone).constants.items()):
+    for name, value in sorted(split_backbone(backbone).constants.items()):
         data = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         found = zlib.crc32(data, zlib.crc32(name.encode(), found))
     return found

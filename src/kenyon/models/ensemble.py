@@ -15,10 +15,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from kenyon.backends import choose_executor
 from kenyon.backends.cuda.interface import Pictures
-from kenyon.backends.executor import Executor, Request, choose_executor
+from kenyon.backends.executor import Executor, Request
 from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
-from kenyon.backends.torch.module import cast, feature_count, take_apart
+from kenyon.backends.torch.module import cast, feature_count, split_backbone
 from kenyon.errors import ConfigError
 from kenyon.models.columns import Columns, column_shapes
 from kenyon.models.heads import FirstHeads, Heads, Outputs
@@ -70,7 +71,7 @@ class Net:
             raise ConfigError("A network with an active column has one learner and no task gates.")
         self.device = torch.device(device)
         # A template without storage: every learner's weights live in the fleet's flat rows.
-        parts = take_apart(backbone)
+        parts = split_backbone(backbone)
         self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
         self.first_weights = FirstWeights(parts, start, draw)
         self.learners, self.diversity, self.gate = learners, diversity, gate

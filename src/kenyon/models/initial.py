@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.torch.generators import OwnGenerators, UserCode
-from kenyon.backends.torch.module import Parts, rebuilt
+from kenyon.backends.torch.module import SplitBackbone, rebuilt
 from kenyon.errors import ConfigError
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,7 +39,7 @@ def _redrawn(template: nn.Module) -> nn.Module:
 class FirstWeights:
     """Those of every learner: drawn from its key, or the same for all where they are given."""
 
-    def __init__(self, parts: Parts, start: Start, draw: Callable[[], nn.Module] | None) -> None:
+    def __init__(self, parts: SplitBackbone, start: Start, draw: Callable[[], nn.Module] | None) -> None:
         if start not in get_args(Start):
             raise ConfigError(f"start must be drawn or given, not '{start}'.")
         self.template, self.draw = parts.template, draw

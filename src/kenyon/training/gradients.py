@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from kenyon.backends.executor import Pass, Runs, Sample
-from kenyon.backends.layout import Rows
+from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.triton.dense import MOST, available
-from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.groups import Groups, Sums
 from kenyon.backends.triton.updates import Idle
 from kenyon.models import Net, Outputs
@@ -110,7 +109,7 @@ def grouped_gradients(
     """What the next batches of every run say of its weights, each batch for itself, into the run's sums; where the
     net takes runs one after another, and `groups` knows its layers. `loss` is that of several batches in a row.
     """
-    count = len(sums[0].shares)
+    count = len(sums[0].scales)
     drawn = None
     if noise is not None:
         bytes = noise.of_steps(loader.steps_ahead(count)).bytes(net.executor.noise_size(loader.size))

@@ -16,9 +16,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kenyon.backends.layout import Rows
+from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.optimizers import Adam, Optimizer, Sgd, bound, why_overshot
-from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Idle
 from kenyon.data.tasks import Stream
 from kenyon.methods import Method
