@@ -170,7 +170,7 @@ def test_a_backbone_is_lent_tensors_and_keeps_none(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 def test_first_weights_are_drawn_as_the_constructor_draws_them(kind: str) -> None:
-    """From one seed: a fresh learner's weights are those of a module that is built anew."""
+    """From one seed, a new learner's weights equal those of a new module."""
     build, _ = CASES[kind]
     torch.manual_seed(1)
     net = net_of(kind, build())
@@ -333,7 +333,7 @@ def test_spectral_norm_is_refused_for_its_buffers_when_weights_are_given() -> No
 
 
 class Looking(nn.Module):
-    """What it does depends on a value, which no CUDA graph can hold."""
+    """Control flow depends on a value, which no CUDA graph can hold."""
 
     def __init__(self) -> None:
         super().__init__()

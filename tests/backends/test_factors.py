@@ -34,7 +34,7 @@ def factors_of(place: tuple[int, int, int], theta: Tensor) -> Factors:
 
 
 def moved(kind: type, rows: str, forces: list[Force], *, factored: bool, keep: bool) -> list[Tensor]:
-    """What four steps leave: the rows, momentum, the last gradient, and the layers' own weights."""
+    """Return the rows, momentum, last gradient and the layers' own weights after four steps."""
     places, P = ROWS[rows]
     theta, optimise = random(R, P, seed=5).clone(), optimizer(kind, P)
     rate = torch.tensor([0.1, 0.2], device=DEVICE)
@@ -44,7 +44,7 @@ def moved(kind: type, rows: str, forces: list[Force], *, factored: bool, keep: b
         for layer in layers:
             layer.store(random(*layer.dy.shape, seed=step), random(*layer.x.shape, seed=step))
             if factored:
-                gradient[:, layer.start : layer.stop] = torch.nan  # nobody looks there
+                gradient[:, layer.start : layer.stop] = torch.nan  # is not read
             else:
                 product = torch.einsum("rkbo,rkbi->rkoi", layer.dy, layer.x)
                 gradient[:, layer.start : layer.stop] = product.flatten(1)
@@ -68,7 +68,7 @@ def test_one_pass_moves_weights_by_factors(rows: str, kinds: str, monkeypatch: p
     monkeypatch.setattr(passes, "available", lambda x: False)
     expected = moved(Sgd, rows, forces, factored=False, keep=False)
     for mine, theirs in zip(ours, expected, strict=True):
-        # Forces are as large as the weights are, which grow; a GPU multiplies float32 with 10 bits less.
+        # Penalty gradients grow with the weights; a GPU multiplies float32 with 10 bits less.
         torch.testing.assert_close(mine, theirs, rtol=5e-3, atol=5e-3 * float(theirs.abs().max()))
 
 

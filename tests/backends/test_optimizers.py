@@ -35,7 +35,7 @@ class Torch:
 
 
 def gradients(step: int) -> Tensor:
-    """Of very different sizes, some exactly zero."""
+    """Return gradients of very different sizes, some exactly zero."""
     g = torch.randn(R, P, generator=torch.Generator().manual_seed(step)) * torch.logspace(-6, 3, P)
     g[:, 3] = 0.0
     return g

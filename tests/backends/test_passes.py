@@ -109,7 +109,7 @@ def test_what_is_idle_is_not_looked_at(
 @pytest.mark.parametrize("importance", [fisher_large(), mas()], ids=lambda importance: importance.name)
 @pytest.mark.parametrize("kinds", ["", "p", "d", "ppd"])
 def test_importance_of_a_batch(kinds: str, importance: GradientImportance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With forces, of protected weights only, and of runs that have run out of batches nothing."""
+    """With penalties, for protected weights only; runs without batches left add nothing."""
     R, P, size = 3, 2500, 2100
     forces, share = forces_of(R, P, kinds), torch.tensor([0.1, 0.0, 0.3], device=DEVICE)
     ends = []

@@ -288,7 +288,7 @@ def test_totals() -> None:
 
 
 def check_factors(B: int, O: int, I: int, kinds: str, start: int, behind: int) -> None:  # noqa: E741
-    """w - rate v', v' = momentum v + dy^T x + forces, in a part of the rows that begins anywhere."""
+    """w - rate v', v' = momentum v + dy^T x + penalties, in a range of the rows that begins anywhere."""
     K, P, (rate, moves) = 2, start + 2 * O * I + behind, rates_and_moves()
     dtype = torch.float32 if INTERPRETED else torch.bfloat16  # the interpreter has no products of bfloat16
     part = slice(start, start + K * O * I)

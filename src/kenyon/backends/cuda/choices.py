@@ -27,7 +27,8 @@ _SUMS = 64  # per thread of `convolve_dense`
 
 
 def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | DenseTiling | None:
-    """Return a tiling, or None if the layer does not fit the kernels; `teams`: the device has products of four warps."""
+    """Return a tiling, or None if the layer does not fit the kernels; `teams`: the device has products of four warps.
+    """
     dense = _choose_dense(shape, lines) if teams and shape.learners == 1 and shape.taps == 9 else None
     return dense or _choose_tiling(shape, lines)
 
@@ -39,14 +40,14 @@ def _choose_dense(shape: Shape, lines: Lines) -> DenseTiling | None:
     slice = 64  # narrower products load too much: with 32 outputs `convolve` is as fast or faster
     if shape.channels_out % slice:
         return None
-    found = []
+    fitting = []
     for wide in range(8, shape.map + 1, 8) if NARROW else (shape.map,):
         tiles = tiles_of(shape.map, DenseTiling.rows, wide, 1, lines)
         sizes = (DenseTiling(shape, tiles, slice, teams) for teams in (4, 3, 2)) if tiles else ()
         fits = next((d for d in sizes if d.shared_bytes <= SHARED_MEMORY and d.sums <= _SUMS), None)
         if fits is not None:
-            found.append(fits)
-    return min(found, key=lambda d: (d.tiles.share, d.teams < _TEAMS, -d.tiles.wide), default=None)
+            fitting.append(fits)
+    return min(fitting, key=lambda d: (d.tiles.fraction, d.teams < _TEAMS, -d.tiles.wide), default=None)
 
 
 def _width(map: int, lines: Lines) -> int:
@@ -145,7 +146,7 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     if sharing.stages == 2:  # it arrives while another is multiplied
         tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
-    return ((max(products, matrices) * uneven + tile) * (1 + 4 / warps) + wait) * sharing.tiles.share
+    return ((max(products, matrices) * uneven + tile) * (1 + 4 / warps) + wait) * sharing.tiles.fraction
 
 
 def _divisors(number: int, most: int) -> list[int]:
@@ -168,7 +169,8 @@ class Stage:
 
 
 def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], teams: bool) -> list[Stage] | None:
-    """Return the stages, or None if a layer does not fit the kernels; `teams`: the device has products of four warps."""
+    """Return the stages, or None if a layer does not fit the kernels; `teams`: the device has products of four warps.
+    """
     stages = []
     for layer, site in layers:
         shape = Shape.forward(layer)
@@ -182,5 +184,6 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
 
 
 def multiplications(stages: Sequence[Stage]) -> int:
-    """Return the products of a forward pass per image and run: the numbers in a record of `weigh`, for every pixel."""
+    """Return the products of a forward pass per image and run: the numbers in a record of `weigh`, for every pixel.
+    """
     return sum(s.sharing.record * s.layer.map**2 for s in stages)

@@ -41,7 +41,7 @@ class Tiles:
         return -(-batch // self.images) * self.down * self.across
 
     @property
-    def share(self) -> float:
+    def fraction(self) -> float:
         """The fraction of a map's pixels in tiles."""
         return self.down * self.rows * self.across * self.wide / self.map**2
 
@@ -187,7 +187,7 @@ class Tiling:
     resident: int
 
     @property
-    def parts(self) -> int:
+    def chunks(self) -> int:
         return self.shape.channels_out // (8 * self.blocks_each)
 
     @property
@@ -200,7 +200,7 @@ class Tiling:
         return max(self.tiles.bordered(self.shape.border) * stride(self.shape.channels_in), out)
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        return self.tiles.count(batch), self.parts // self.warps_n, runs
+        return self.tiles.count(batch), self.chunks // self.warps_n, runs
 
     @property
     def macros(self) -> dict[str, int]:
@@ -218,10 +218,10 @@ class Tiling:
     def products(self) -> Iterator[tuple[int, int, int]]:
         """Yield (tap, k, n) in the order of weights in memory."""
         s = self.shape
-        for part in range(self.parts):
+        for chunk in range(self.chunks):
             for tap in range(s.taps):
                 for k in range(s.channels_in // 16):
-                    for n in range(part * self.blocks_each, (part + 1) * self.blocks_each):
+                    for n in range(chunk * self.blocks_each, (chunk + 1) * self.blocks_each):
                         if s.used(k, n):
                             yield tap, k, n
 
@@ -305,7 +305,8 @@ class Sharing:
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
-        """Return the blocks of threads that share the tiles of one run and slice; together they fill the device once."""
+        """Return the blocks of threads that share the tiles of one run and slice; together they fill the device once.
+        """
         slices = self.all_groups // self.groups
         return max(1, min(self.tiles.count(batch), self.resident * processors // (runs * slices)))
 

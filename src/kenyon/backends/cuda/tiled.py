@@ -117,29 +117,29 @@ def plan_frame(steps: Sequence[Step], shape: tuple[int, int, int]) -> Frame | No
 
 def _convolutions(steps: Sequence[Step]) -> list[ConvolutionStep]:
     """Return the convolutions before all other layers."""
-    found: list[ConvolutionStep] = []
+    convolutions: list[ConvolutionStep] = []
     for step in steps:
         if type(step) is not ConvolutionStep:
             break
-        found.append(step)
-    return found
+        convolutions.append(step)
+    return convolutions
 
 
 def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
     """Return dense layers, each with a flag for the ReLU and with the dropout after it; None if there are others."""
-    found: list[tuple[Step, bool, DropoutSite | None]] = []
+    layers: list[tuple[Step, bool, DropoutSite | None]] = []
     for step in steps:
-        last, relu, site = found[-1] if found else (None, False, None)
+        last, relu, site = layers[-1] if layers else (None, False, None)
         match step:
             case LinearStep() if step.layer.bias is not None:
-                found.append((step, False, None))
+                layers.append((step, False, None))
             case Step(layer=nn.ReLU()) if last is not None and not relu:
-                found[-1] = (last, True, None)
+                layers[-1] = (last, True, None)
             case DropoutStep() if last is not None and relu and site is None:
-                found[-1] = (last, True, step.site)
+                layers[-1] = (last, True, step.site)
             case _:
                 return None
-    return found
+    return layers
 
 
 def _is_supported(layer: nn.Conv2d) -> bool:

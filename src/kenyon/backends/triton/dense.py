@@ -54,10 +54,7 @@ class _DenseLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, memory: Tensor | None) -> Tensor:
         ctx.lead, ctx.memory = x.shape[:-2], memory
-        flat, w = (
-            x.flatten(0, -3),
-            weight.to(x.dtype).flatten(0, -3),
-        )  # converted first, there is one copy instead of two
+        flat, w = x.flatten(0, -3), weight.to(x.dtype).flatten(0, -3)  # converted first: one copy instead of two
         ctx.save_for_backward(flat, w)
         return _outputs(flat, w, bias.flatten(0, -2), ctx.lead[-1]).unflatten(0, ctx.lead)
 
