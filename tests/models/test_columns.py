@@ -1,4 +1,4 @@
-"""The active column against its equation written out, and its part of the rows."""
+"""The active column against its equation written out, and what its rows hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADS = torch.zeros(1, dtype=torch.long)
 
 
 def small_cnn() -> nn.Module:
-    """A network with strides, no padding, a layer without bias, and dropout after maps and vectors."""
+    """Strides, no padding, a layer without bias, dropout behind maps and vectors."""
     return nn.Sequential(
         nn.Conv2d(2, 5, 3, stride=2, padding=1),
         nn.ReLU(),
@@ -43,7 +43,7 @@ def mlp_net(width: int = 5, counts: tuple[int, ...] = (2, 2)) -> Net:
 
 
 def moved(net: Net, seeds: tuple[int, ...] = (3,)) -> Tensor:
-    """Return rows in which every part has different weights."""
+    """Rows in which every part has weights of its own."""
     rows = net.initial(seeds).double()
     return rows + 0.05 * torch.randn(rows.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
@@ -99,7 +99,7 @@ def test_the_column_follows_its_equation(kind: str) -> None:
 
 
 def test_dropout_is_that_of_the_network() -> None:
-    """After maps: bytes (B, H, W, channels padded to 16); after vectors: (B, units padded to 16)."""
+    """Behind maps (B, H, W, channels padded to 16), behind vectors (B, units padded to 16)."""
     net, B = cnn_net(), 3
     noise = torch.randint(0, 256, (net.executor.noise_size(B),), generator=torch.Generator().manual_seed(4)).to(
         torch.uint8
@@ -149,7 +149,7 @@ def aligned(net: Net, shape: tuple[int, int, int]) -> Aligned:
 
 
 def both_ways(net: Net, shape: tuple[int, int, int], noisy: bool, beside: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return logits and the gradient of rows as a GPU computes them for all runs at once, and for one run after another."""
+    """What a GPU would compute of all runs at once, and one run after another: logits and the gradient of rows."""
     R, B, wide = 3, 5, net.dtype
     assert net.columns is not None
     x = torch.randn(R, B, *shape, generator=torch.Generator().manual_seed(2), dtype=wide)
@@ -163,7 +163,7 @@ def both_ways(net: Net, shape: tuple[int, int, int], noisy: bool, beside: int = 
         alone.append((out, torch.autograd.grad(out.sin().sum(), leaf)[0]))
     net.columns.aligned = aligned(net, shape)
     leaf = rows.clone().requires_grad_()
-    seen = torch.cat([x, x.new_zeros(R, B, beside, *shape[1:])], dim=2)  # with zero channels for alignment
+    seen = torch.cat([x, x.new_zeros(R, B, beside, *shape[1:])], dim=2)  # with empty channels for alignment
     together = net.active_logits(leaf, seen, HEADS, noise)
     yield together, torch.stack([out for out, _ in alone])
     yield torch.autograd.grad(together.sin().sum(), leaf)[0], torch.stack([slope for _, slope in alone])
@@ -183,7 +183,7 @@ def test_a_gpu_computes_the_same(kind: str, noisy: bool) -> None:
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("noisy", [False, True])
-def test_with_kernels_after_convolutions(noisy: bool) -> None:
+def test_with_kernels_behind_convolutions(noisy: bool) -> None:
     """On a CPU only in Triton's interpreter: bias, ReLU, pooling and dropout in one pass."""
     if torch.cuda.is_available() or not fused.available(
         torch.zeros(1, 16, 2, 2).contiguous(memory_format=torch.channels_last)
@@ -208,11 +208,11 @@ def test_classes_that_a_task_does_not_have_are_never_predicted() -> None:
     assert head[:2].all() and not head[2:].any()
 
 
-# ---------------------------------------------------------------------- rows
+# ---------------------------------------------------------------------- what the rows hold
 
 
 @pytest.mark.parametrize("width", [2, 5])
-def test_the_network_with_a_column_is_the_network_without(width: int) -> None:
+def test_the_network_beside_the_column_is_the_network(width: int) -> None:
     """The same protected weights and heads, from the same draws, with as many parameters."""
     alone, both = (Net(cifar_cnn(width), (3, 32, 32), (5, 5), active_column=c) for c in (False, True))
     assert both.layout.protected == alone.layout.protected and both.parameter_count == alone.parameter_count
@@ -224,7 +224,7 @@ def test_the_network_with_a_column_is_the_network_without(width: int) -> None:
 
 
 def test_a_column_begins_a_task() -> None:
-    """A function of seed and task alone, with a copy of the present knowledge base; the head is always new."""
+    """Drawn from seed and task alone, with the knowledge base as it stands; the head is new in any case."""
     net, seeds = cnn_net(), (3, 8)
     first = net.initial(seeds).double()
     rows = first + 1.0
@@ -249,7 +249,7 @@ def test_a_column_begins_a_task() -> None:
     assert (scales >= 0).all() and (scales < 0.1).all() and scales.max() > 0.05
 
 
-def test_learners_and_gates_are_refused_with_a_column() -> None:
+def test_what_a_column_cannot_stand_beside() -> None:
     with pytest.raises(ConfigError, match="layers it knows"):
         Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.LayerNorm(4)), (1, 8, 8), (2,), active_column=True)
     for options in ({"learners": 2}, {"gate": True}):

@@ -1,4 +1,4 @@
-"""One Atari game, frame by frame with the single-game interface of ale-py, written from the definitions."""
+"""One Atari game, frame by frame over the single-game interface of ale-py: written slowly from the definitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Grey = npt.NDArray[np.float64]
 
 
 def area_weights(wide: int, narrow: int) -> Grey:
-    """Return the matrix (narrow, wide) in which each new pixel is the mean of the interval that it covers."""
+    """(narrow, wide): each new pixel is the mean of the stretch of old ones that it covers."""
     edges = np.arange(narrow + 1) * wide / narrow
     weights = np.zeros((narrow, wide))
     for new in range(narrow):
@@ -39,7 +39,7 @@ class SlowAtari:
         self.fire, self.noop = ale_py.Action.FIRE, ale_py.Action.NOOP
 
     def begin(self, frames: int) -> Grey:
-        """Begin an episode with this number of frames before the first action, the first with FIRE if the game has it."""
+        """So many frames pass before the first action, the first of them with FIRE if the game has it."""
         self.ale.reset_game()
         for frame in range(frames):
             self.ale.act(self.fire if frame == 0 and self.fire in self.actions else self.noop)
@@ -47,7 +47,7 @@ class SlowAtari:
         return np.stack(self.stack)
 
     def step(self, action: int) -> tuple[Grey, int, bool, int]:
-        """Return observation, raw reward, True if the game is over, and lives. A finished game gives no new observation."""
+        """Observation, raw reward, whether the game is over, lives. Of a game that is over nothing new is seen."""
         reward, screens = 0, []
         for _ in range(4):
             reward += self.ale.act(self.actions[action])

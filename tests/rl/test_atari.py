@@ -1,4 +1,4 @@
-"""Atari: lives, scores and clipping with a scripted environment, and the real one against a slow copy, step by step."""
+"""Atari: lives, scores and clipping over a scripted emulator, and the real one against a slow copy, step by step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def real() -> None:
 
 
 class Scripted:
-    """A vector environment that replays given results, one entry per step."""
+    """A vector environment that says what it was told to, one entry a step."""
 
     single_action_space = SimpleNamespace(n=3)
 
@@ -92,7 +92,7 @@ def test_evaluation_gives_raw_rewards_of_whole_episodes() -> None:
     assert list(scores) == SCORES
 
 
-def test_a_reset_clears_scores() -> None:
+def test_a_reset_forgets_what_was_scored() -> None:
     games = AtariGames(Scripted(LIVES, REWARDS, OVER), "Boxing", 3, 0, True)
     games.reset()
     games.step(np.zeros(3, dtype=np.int64))
@@ -101,13 +101,13 @@ def test_a_reset_clears_scores() -> None:
 
 
 def test_atari_cannot_be_saved() -> None:
-    envs = Scripted(LIVES, REWARDS, OVER)
-    games = AtariGames(envs, "Boxing", 3, 0, True)
+    emulated = Scripted(LIVES, REWARDS, OVER)
+    games = AtariGames(emulated, "Boxing", 3, 0, True)
     assert games.save() is None  # type: ignore[func-returns-value]
     with pytest.raises(ConfigError, match="cannot go on from a saved moment"):
         games.load({})
     games.close()
-    assert envs.closed
+    assert emulated.closed
 
 
 def test_the_suite_has_the_published_order_and_sizes() -> None:
@@ -204,9 +204,9 @@ def close(fast: Any, slow: list[Any]) -> None:
 def test_starts_are_drawn_up_to_thirty_frames() -> None:
     real()
     for game, least in (("Boxing", 1), ("CrazyClimber", 0)):  # FIRE takes a frame
-        envs = atari.emulators(game, atari.GAMES[game][0], 4)
-        envs.reset(seed=atari.seeds_of(game, 4, 0))
-        frames = np.concatenate([envs.reset()[1]["episode_frame_number"] for _ in range(80)])
+        emulated = atari.emulators(game, atari.GAMES[game][0], 4)
+        emulated.reset(seed=atari.seeds_of(game, 4, 0))
+        frames = np.concatenate([emulated.reset()[1]["episode_frame_number"] for _ in range(80)])
         assert frames.min() == least and frames.max() == IDLE and len(np.unique(frames)) > 25
 
 
@@ -240,7 +240,7 @@ def test_the_same_seed_plays_alike_in_any_number_of_processes(suite: str) -> Non
 
 
 def test_copies_in_turns_play_as_they_do_together() -> None:
-    """Five copies in two groups, divided among two processes, stepped alternately, and one group twice as often."""
+    """Five in two groups, shared out among two processes, stepped alternately, and one group twice as often."""
     real()
     whole = atari.make("DemonAttack", 5, 1, True)
     groups = atari.make_in_turns("DemonAttack", 5, 1, True, parts=2)
@@ -258,24 +258,24 @@ def test_copies_in_turns_play_as_they_do_together() -> None:
             if t % 2:  # the second group is one step behind, and catches up
                 seen[1] += [groups[1].step(a[2:]).observations for a in actions[t - 1 : t + 1]]
         assert np.array_equal(np.concatenate([np.stack(one) for one in seen], axis=1), expected)
-    processes = list(groups[0].envs.processes)
+    processes = list(groups[0].emulated.processes)
     for games in (whole, *groups):
         games.close()
     assert len(processes) == 2 and all(process.poll() == 0 for process in processes)
 
 
-def test_few_copies_are_one_group() -> None:
+def test_few_copies_take_no_turns() -> None:
     real()
     (games,) = find_suite("atari").make_in_turns("Boxing", 3, 1, True)  # type: ignore[misc]
     assert games.count == 3 and np.array_equal(play(games, 5), play(atari.make("Boxing", 3, 1, True), 5))
     games.close()
 
 
-def test_a_process_that_dies_raises_an_error() -> None:
+def test_a_process_that_dies_is_told() -> None:
     real()
     games = atari.make("Boxing", 4, 1, True, parts=2)
     games.reset()
-    processes = list(games.envs.processes)
+    processes = list(games.emulated.processes)
     for process in processes:
         process.terminate()  # as a scheduler does, to all: the games go on until they are closed
     games.step(np.zeros(4, dtype=np.int64))
@@ -286,7 +286,7 @@ def test_a_process_that_dies_raises_an_error() -> None:
     groups = atari.make_in_turns("Boxing", 4, 1, True, parts=2)
     for group in groups:
         group.reset()
-    processes = list(groups[0].envs.processes)
+    processes = list(groups[0].emulated.processes)
     processes[0].kill()
     for group in groups:  # each of them says so
         with pytest.raises(ConfigError, match="A process of emulators ended"):
@@ -300,7 +300,7 @@ def play(games: AtariGames | Any, steps: int) -> Any:
 
 
 def test_the_screen_shows_what_is_played() -> None:
-    """The grey of the colour screen, downscaled, is the observation."""
+    """The grey of the colour screen, made small, is what the policy sees."""
     real()
     from tests.rl.slow_atari import ACROSS, DOWN
 

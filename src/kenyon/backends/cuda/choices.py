@@ -27,8 +27,7 @@ _SUMS = 64  # per thread of `convolve_dense`
 
 
 def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | DenseTiling | None:
-    """Return a tiling, or None if the layer does not fit the kernels; `teams`: the device has products of four warps.
-    """
+    """Return a tiling, or None if the kernels do not support the layer; `teams`: products of four warps exist."""
     dense = _choose_dense(shape, lines) if teams and shape.learners == 1 and shape.taps == 9 else None
     return dense or _choose_tiling(shape, lines)
 
@@ -169,8 +168,7 @@ class Stage:
 
 
 def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], teams: bool) -> list[Stage] | None:
-    """Return the stages, or None if a layer does not fit the kernels; `teams`: the device has products of four warps.
-    """
+    """Return the stages, or None if the kernels do not support a layer; `teams`: products of four warps exist."""
     stages = []
     for layer, site in layers:
         shape = Shape.forward(layer)
@@ -184,6 +182,5 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
 
 
 def multiplications(stages: Sequence[Stage]) -> int:
-    """Return the products of a forward pass per image and run: the numbers in a record of `weigh`, for every pixel.
-    """
+    """Return the products of a forward pass per image and run: numbers in a record of `weigh` times pixels."""
     return sum(s.sharing.record * s.layer.map**2 for s in stages)

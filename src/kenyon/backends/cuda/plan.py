@@ -305,8 +305,7 @@ class Sharing:
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
-        """Return the blocks of threads that share the tiles of one run and slice; together they fill the device once.
-        """
+        """Return the blocks of threads for the tiles of one run and slice; all blocks fill the device once."""
         slices = self.all_groups // self.groups
         return max(1, min(self.tiles.count(batch), self.resident * processors // (runs * slices)))
 
