@@ -38,8 +38,8 @@ from torch.utils.data import TensorDataset
 
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Stream
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.training import build_trainer
 from kenyon.metrics import Summary
 from kenyon.training import choose_device
@@ -163,7 +163,7 @@ def train_avalanche(stream: Stream, backbone: nn.Module, epochs: int, strength: 
 
 
 def train_kenyon(config: Any, source: Any, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
-    trainer = build_trainer([Cell(Point(config), seed) for seed in seeds], source, device)
+    trainer = build_trainer([RunSpec(GridPoint(config), seed) for seed in seeds], source, device)
     started = time.perf_counter()
     trainer.run()
     seconds = time.perf_counter() - started

@@ -28,7 +28,7 @@ from large_steps import SOURCES
 from kenyon.backends.cpu import looped as shares
 from kenyon.bench.subject import Subject
 from kenyon.data.sources import Source
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.training import choose_device
 from kenyon.training.device import on_device
 from kenyon.utils import threads as pieces

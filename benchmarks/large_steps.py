@@ -33,7 +33,7 @@ from kenyon.benchmarks import cub
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data.sources import Source
 from kenyon.data.tasks import CentreCrop, Crop, Ragged, ResizedCrop
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.methods.importance import GradientImportance
 from kenyon.training import augmentation as bilinear
 from kenyon.training import choose_device

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from kenyon.data import find_source
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.training import build_trainer
 from kenyon.training import Trainer, choose_device
 from kenyon.training.evaluation import evaluate
@@ -62,7 +62,7 @@ def main() -> None:
     device = choose_device(args.device)
     config = configure("omniglot", METHOD, tasks=args.tasks, overrides={"epochs": args.epochs})
     strength = float(config.hyper["lambda_sp"])
-    trainer = build_trainer([Cell(Point(config), args.seed)], find_source("omniglot").load(args.data), device)
+    trainer = build_trainer([RunSpec(GridPoint(config), args.seed)], find_source("omniglot").load(args.data), device)
     rows: list[dict[str, Any]] = []
 
     def watch(now: Trainer) -> bool:

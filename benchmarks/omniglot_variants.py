@@ -26,7 +26,7 @@ from kenyon.data.sources import Source
 from kenyon.data.tasks import Partition, RandomTest, RandomTestByOrigin
 from kenyon.datasets.archives import OMNIGLOT, data_folders, find
 from kenyon.datasets.images import pictures
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.experiments.training import build_net
 from kenyon.methods import METHODS
 from kenyon.training import Trainer, choose_device

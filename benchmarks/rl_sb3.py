@@ -28,11 +28,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from kenyon.experiments.config import Config, configure
+from kenyon.experiments.games import build_agents
 from kenyon.metrics import Summary
-from kenyon.rl.config import GamesConfig, configure_games
 from kenyon.rl.environment import Games, Suite
-from kenyon.rl.runner import build_agents
-from kenyon.rl.suites import find_arena
+from kenyon.rl.suites import find_suite_benchmark
 from kenyon.training import choose_device
 
 
@@ -81,12 +81,12 @@ def as_vec_env(games: Games) -> Any:
     return Copies()
 
 
-def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device) -> tuple[float, float]:
+def train_sb3(suite: Suite, config: Config, seed: int, device: torch.device) -> tuple[float, float]:
     """Return the mean score of episodes with the most likely action, and seconds of training."""
     from stable_baselines3 import PPO
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
-    game, ppo, arena = config.games[0], config.training, find_arena(config.benchmark)
+    game, ppo, arena = config.games[0], config.training, find_suite_benchmark(config.benchmark)
     backbone = arena.backbone(suite)(config.architecture.width, 1)
 
     class Features(BaseFeaturesExtractor):
@@ -147,7 +147,7 @@ def train_sb3(suite: Suite, config: GamesConfig, seed: int, device: torch.device
     return float(np.mean([scores.get(copy, so_far[copy]) for copy in range(ppo.episodes)])), seconds
 
 
-def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -> float:
+def environment_speed(suite: Suite, config: Config, seconds: float = 3.0) -> float:
     """Steps per second of all copies together, with random actions."""
     count = config.training.copies
     games, generator = suite.make(config.games[0], count, 0, True), np.random.default_rng(0)
@@ -161,7 +161,7 @@ def environment_speed(suite: Suite, config: GamesConfig, seconds: float = 3.0) -
     return steps / now
 
 
-def train_kenyon(config: GamesConfig, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
+def train_kenyon(config: Config, seeds: Sequence[int], device: torch.device) -> tuple[list[float], float]:
     agents = build_agents(config, seeds, device)
     at = agents.run()
     return [row[0] for row in at.records[-1]["scores"]], agents.spent["collect"] + agents.spent["learn"]
@@ -183,12 +183,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("sb3.json"))
     options = parser.parse_args()
     version = import_sb3().__version__
-    device, suite = choose_device(options.device), find_arena(options.suite).suite
+    device, suite = choose_device(options.device), find_suite_benchmark(options.suite).suite
     overrides = {"evaluations": 1} | ({} if options.steps is None else {"steps": options.steps})
     for setting in options.set:
         name, _, value = setting.partition("=")
         overrides[name] = int(value)
-    config = configure_games(options.suite, "finetune", games=[options.game or suite.games[0]], overrides=overrides)
+    config = configure(options.suite, "finetune", games=[options.game or suite.games[0]], overrides=overrides)
     seeds = range(options.seeds)
     steps = config.training.updates * config.training.samples
     environment = environment_speed(suite, config)

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from kenyon.data import find_source
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.spec import Config, configure
+from kenyon.experiments.config import Config, configure
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.training import build_trainer
 from kenyon.training.regime import SAFETY, Plateau
 
@@ -37,7 +37,7 @@ class Course:
 
 def watched(config: Config, seeds: int, data: Path | None) -> list[Course]:
     """Record losses on a CPU; captured steps of a GPU cannot be observed."""
-    cells = [Cell(Point(config), seed) for seed in range(seeds)]
+    cells = [RunSpec(GridPoint(config), seed) for seed in range(seeds)]
     trainer = build_trainer(cells, find_source(config.benchmark).load(data), torch.device("cpu"))
     schedule = trainer.schedule
     if not isinstance(schedule, Plateau) or not schedule.settles:

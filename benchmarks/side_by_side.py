@@ -24,7 +24,7 @@ from large_steps import SOURCES
 
 from kenyon.bench.subject import Subject
 from kenyon.benchmarks.registry import find_benchmark
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.training import choose_device
 
 PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"  # 1: below the others

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from kenyon.benchmarks.registry import find_benchmark
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.training import build_trainer
 from kenyon.training import Interrupted, Trainer, choose_device
 
@@ -60,7 +60,7 @@ def main() -> None:
         config = configure(args.benchmark, args.method, overrides={"epochs": args.epochs, "drop_epoch": drop})
     strength = float(config.hyper["lambda_sp"])
     source = find_benchmark(config.benchmark).source.load(args.data)
-    trainer = build_trainer([Cell(Point(config), seed) for seed in args.seeds], source, device)
+    trainer = build_trainer([RunSpec(GridPoint(config), seed) for seed in args.seeds], source, device)
     rows: list[dict[str, Any]] = []
     fallen: set[int] = set()
     began, whole = time.monotonic(), args.tasks * config.training.epochs

@@ -11,8 +11,8 @@ import numpy as np
 from scipy.stats import t as student
 
 from kenyon.bench import BenchResult
-from kenyon.cli.show import load_results
-from kenyon.experiments.results import Result
+from kenyon.experiments.compare import load_results, measures
+from kenyon.experiments.results import GameResult, Result
 from kenyon.experiments.settings import settings_markdown
 from kenyon.methods import METHODS
 from kenyon.metrics import Summary
@@ -21,7 +21,6 @@ from kenyon.report.formats import overview_markdown, published_sentence, publish
 from kenyon.report.plots import draw_views
 from kenyon.report.speed import number, speed_markdown, where
 from kenyon.report.tables import duration, pm
-from kenyon.rl.results import GameResult, measures
 from kenyon.rl.scores import fig6, reference
 
 HERE = Path(__file__).parent

@@ -11,12 +11,12 @@ import torch
 from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.data.sources import SOURCES
 from kenyon.methods import METHODS
-from kenyon.rl.suites import ARENAS
+from kenyon.rl.suites import SUITE_BENCHMARKS
 from tests.interpreter import RUNS_KERNELS
 
 torch.set_num_threads(1)  # small tensors everywhere: threads only cost
 
-REGISTRIES: tuple[dict[str, Any], ...] = (SOURCES, BENCHMARKS, METHODS, ARENAS)
+REGISTRIES: tuple[dict[str, Any], ...] = (SOURCES, BENCHMARKS, METHODS, SUITE_BENCHMARKS)
 
 
 @pytest.fixture(autouse=True)

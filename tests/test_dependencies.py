@@ -17,7 +17,7 @@ BASE = {"version", "errors", "utils", "random", "metrics"}
 NUMBERS = BASE | {"backends", "models", "methods"}
 TRAINING = NUMBERS | {"data", "training"}
 BENCHMARKS = TRAINING | {"datasets", "integrations", "benchmarks"}
-EXPERIMENTS = BENCHMARKS | {"experiments"}
+EXPERIMENTS = BENCHMARKS | {"rl", "experiments"}
 ALLOWED: dict[str, set[str]] = {
     "version": set(),
     "renamed": set(),
@@ -34,14 +34,14 @@ ALLOWED: dict[str, set[str]] = {
     "integrations": NUMBERS | {"regularizers"},
     "training": NUMBERS | {"data"},
     "benchmarks": TRAINING | {"datasets"},
-    "experiments": BENCHMARKS,
-    "rl": EXPERIMENTS,
+    "rl": TRAINING | {"benchmarks"},
+    "experiments": BENCHMARKS | {"rl"},
     "estimator": TRAINING,
     "bench": EXPERIMENTS,
-    "sweep": EXPERIMENTS | {"rl"},
-    "report": EXPERIMENTS | {"rl", "bench"},
-    "paper": EXPERIMENTS | {"rl", "report"},
-    "cli": EXPERIMENTS | {"rl", "bench", "sweep", "report", "paper"},
+    "sweep": EXPERIMENTS,
+    "report": EXPERIMENTS | {"bench"},
+    "paper": EXPERIMENTS | {"report"},
+    "cli": EXPERIMENTS | {"bench", "sweep", "report", "paper"},
     "__main__": {"cli"},
     # The package itself may offer everything, so nothing may import the package itself.
     "": EXPERIMENTS | {"renamed", "estimator", "report"},

@@ -22,17 +22,14 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from typer.main import get_command
 
-import kenyon.cli.games
-import kenyon.cli.run
-import kenyon.cli.search
 from kenyon.benchmarks.digits import _drawings
 from kenyon.cli.app import app
 from kenyon.data import Source
-from kenyon.experiments import BENCHMARKS, runner
+from kenyon.experiments import BENCHMARKS, hyper_search, runner
 from kenyon.methods import METHODS
 from kenyon.paper.analyses import ANALYSES, FlatnessSettings
-from kenyon.rl.suites import ARENAS
-from kenyon.sweep import open_space, plan_sweep
+from kenyon.rl.suites import SUITE_BENCHMARKS
+from kenyon.sweep import open_storage, plan_sweep
 from kenyon.utils.user_code import import_file
 from tests.cli.conftest import Said
 from tests.cli.conftest import kenyon as kenyon_fixture
@@ -96,9 +93,11 @@ def little(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.setattr(runner, "check_seeds", lambda seeds: checked(seeds)[:2])
     flatness = replace(ANALYSES["flatness"], settings=FlatnessSettings(directions=2, steps=3, samples=32))
     monkeypatch.setitem(ANALYSES, "flatness", flatness)
-    arena = ARENAS["rl-mini"]
-    short = replace(arena.ppo, steps=64, copies=4, horizon=8, minibatches=4, importance_rollouts=1, evaluations=1)
-    monkeypatch.setitem(ARENAS, "rl-mini", replace(arena, ppo=replace(short, episodes=1, longest=50)))
+    arena = SUITE_BENCHMARKS["rl-mini"]
+    short = replace(
+        arena.training, steps=64, copies=4, horizon=8, minibatches=4, importance_rollouts=1, evaluations=1
+    )
+    monkeypatch.setitem(SUITE_BENCHMARKS, "rl-mini", replace(arena, training=replace(short, episodes=1, longest=50)))
     known, methods = dict(BENCHMARKS), dict(METHODS)
     for name, bench in known.items():
         if not bench.source.needs:
@@ -172,9 +171,9 @@ def _run_command(
 
     with monkeypatch.context() as patch:
         # What comes next, once all is planned: looking for the data, or training.
-        steps = (("run", "check_data"), ("run", "execute"), ("games", "execute_games"), ("search", "execute_search"))
+        steps = ((runner, "check_data"), (runner, "execute"), (hyper_search, "execute_search"))
         for module, name in steps:
-            patch.setattr(getattr(kenyon.cli, module), name, planned)
+            patch.setattr(module, name, planned)
         with pytest.raises(_Planned):
             raise AssertionError(f"kenyon {' '.join(words)}: {kenyon_cli(*words).err}")
 
@@ -201,7 +200,7 @@ def test_configurations_can_be_run(page: Path, tmp_path: Path) -> None:
     for kind, text in blocks(page):
         if kind == "toml":
             (tmp_path / "mine.toml").write_text(text)
-            plan_sweep(tmp_path / "mine.toml", open_space(tmp_path))
+            plan_sweep(tmp_path / "mine.toml", open_storage(tmp_path))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

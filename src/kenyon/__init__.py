@@ -57,19 +57,19 @@ __all__ = [
 
 _HOMES = {
     "ContinualLearner": "kenyon.estimator",
-    "Found": "kenyon.experiments",
+    "Found": "kenyon.experiments.found",
     "KenyonError": "kenyon.errors",
     "Method": "kenyon.methods",
     "Net": "kenyon.models",
-    "Result": "kenyon.experiments",
+    "Result": "kenyon.experiments.results",
     "Source": "kenyon.data",
     "Stream": "kenyon.data",
     "Task": "kenyon.data",
     "Trainer": "kenyon.training",
     "Training": "kenyon.training",
     "report": "kenyon.report",
-    "run": "kenyon.experiments",
-    "search": "kenyon.experiments",
+    "run": "kenyon.experiments.runner",
+    "search": "kenyon.experiments.hyper_search",
     "verify": "kenyon.report.verify",
 }
 

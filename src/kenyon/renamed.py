@@ -25,7 +25,7 @@ RENAMED = {  # below kenyon; a package stands for its modules, unless they have 
     "penalties": "methods.penalties",
     "predictions": "methods.penalties",
     "reproduce": "paper.reproduce",
-    "rl.policy": "rl.play",
+    "rl.policy": "experiments.policy",
     "strengths": "methods.penalties",
     "streams": "data",
     "streams.cifar": "benchmarks.cifar",

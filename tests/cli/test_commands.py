@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from kenyon import run as run_experiment
 from kenyon.errors import ConfigError
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from tests.cli.conftest import Said
 from tests.replicas import write_cifar_100
 from tests.report.made import made, saved
@@ -252,7 +253,7 @@ def test_an_interrupted_bench_keeps_what_was_measured(
         real(*given)
 
     monkeypatch.setattr(runner, "_measure_ensemble", second_is_too_long)
-    monkeypatch.setattr("kenyon.cli.bench.draw_speed", lambda result, path: path)
+    monkeypatch.setattr(import_module("kenyon.report.speed"), "draw_speed", lambda result, path: path)
     said = kenyon("bench", "--quick", "--device", "cpu", "--out", tmp_path)
     assert said.code == 130 and "kept" in said.err and "digits" in said.out
     assert not json.loads((tmp_path / "bench.json").read_text())["complete"]
@@ -275,7 +276,7 @@ def test_a_damaged_result_or_state_is_named(kenyon: Callable[..., Said], tmp_pat
     (folder / "result.json").unlink()
     (folder / "state-00000000.safetensors").write_bytes(b"not a state")
     said = kenyon("run", "-m", "finetune", "--seeds", 1, "--out", tmp_path, *SMALL)
-    assert said.code == 0 and "state-00000000.safetensors cannot be used" in said.err and "begin anew" in said.err
+    assert said.code == 0 and "state-00000000.safetensors cannot be used" in said.err and "start again" in said.err
     assert (folder / "state-00000000.safetensors.damaged").read_bytes() == b"not a state"
 
 
@@ -342,14 +343,14 @@ def test_unfinished_runs_are_named(kenyon: Callable[..., Said], tmp_path: Path, 
     for words in (["show"], ["report", "--out", tmp_path / "r.html"]):
         said = kenyon(words[0], tmp_path / "results", *words[1:])
         assert said.code == (0 if finished else 1)
-        assert "Unfinished runs are in digits/ewc: the command that began them goes on" in said.err
+        assert "Unfinished runs are in digits/ewc: the command that began them resumes" in said.err
 
 
 def test_the_picture_is_of_what_was_there_too(
     kenyon: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[list[str]] = []
-    monkeypatch.setattr("kenyon.cli.run.draw_results", lambda results, path: drawn.append([*results]) or path)
+    monkeypatch.setattr("kenyon.cli.results.draw_results", lambda results, path: drawn.append([*results]) or path)
     run = ("run", "digits", "--seeds", 1, "--out", tmp_path, *SMALL, "--method")
     kenyon(*run, "finetune,ewc")
     said = kenyon(*run, "mas")

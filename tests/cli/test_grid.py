@@ -78,10 +78,10 @@ def test_a_device_that_is_full_is_told(
     class Small(Trainer):
         room = 3
 
-        def _validate(self) -> None:
+        def validate(self) -> None:
             if len(self.fleet) > self.room:
                 raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
-            super()._validate()
+            super().validate()
 
     monkeypatch.setattr(training, "Trainer", Small)
     words = ["run", "-m", "ewc", "--seeds", 2, *SMALL, "--set", "lambda_sp=1,10,100"]

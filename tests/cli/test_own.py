@@ -14,7 +14,7 @@ from torch import nn
 from kenyon.data import Source, from_arrays
 from kenyon.errors import ConfigError
 from kenyon.experiments import benchmark, find_benchmark, load_benchmark_file
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.experiments.training import build_net
 from tests.cli.conftest import Said
 

@@ -246,7 +246,7 @@ def test_where_an_own_penalty_failed_is_told_in_a_line(
     file.write_text(text.replace(first, f"{first}        raise RuntimeError('oops')\n"))
     run = ("run", "digits", "--method", file, "--out", tmp_path, *SMALL, "--set", "lambda_af=1e-3")
     said = kenyon(*run)
-    assert said.code == 1 and "in forces: RuntimeError: oops. What was finished is saved" in said.err
+    assert said.code == 1 and "in forces: RuntimeError: oops. Finished runs are saved" in said.err
     assert "Traceback" not in said.err and "KENYON_TRACEBACK=1" in said.err
     monkeypatch.setenv("KENYON_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="oops"):

@@ -127,13 +127,13 @@ def test_watching_a_sweep_ends_by_the_signal_s_code(
     """On a terminal, where it goes on until all has come to an end."""
     from rich.console import Console
 
-    from kenyon.cli import sweep
+    from kenyon.cli import consoles
 
     (tmp_path / "e.toml").write_text('benchmark = "digits"\nmethod = "finetune"\nseeds = 1\n[settings]\nepochs = 1\n')
     said: Said = kenyon("sweep", tmp_path / "e.toml", "--out", tmp_path / "r", "--tasks", 2, "--no-fwt")
     assert said.code == 0
-    monkeypatch.setattr(sweep, "stdout", lambda: Console(force_terminal=True))
-    monkeypatch.setattr(sweep.time, "sleep", lambda seconds: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr(consoles, "stdout", lambda: Console(force_terminal=True))
+    monkeypatch.setattr(time, "sleep", lambda seconds: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr("kenyon.sweep.status.Status.over", property(lambda status: False))
     said = kenyon("sweep", "--status", "--out", tmp_path / "r")
     assert said.code == 143

@@ -16,7 +16,7 @@ import pytest
 from kenyon.errors import ConfigError
 from kenyon.sweep import ray_cluster as cluster
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.storage import MARKS, open_space
+from kenyon.sweep.storage import MARKS, open_storage
 from tests.cli.conftest import Said
 
 Kenyon = Callable[..., Said]
@@ -56,7 +56,7 @@ def test_from_a_file_to_tables_pictures_and_a_status(kenyon: Kenyon, file: Path,
     # The same again as it stands while one fleet waits, one is at work, and one has failed.
     status = json.loads(kenyon("sweep", "--status", "--out", out, "--json").out)
     assert (status["finished"], status["runs"], status["left"]) == (2, 2, None)
-    space = open_space(out)
+    space = open_storage(out)
     first, second = (line["id"] for line in status["lines"])
     space.remove(f"{MARKS}/{first}")
     assert "1 of 2 runs finished; 1 fleet waiting, nobody at work" in kenyon("sweep", "--status", "--out", out).out
@@ -74,16 +74,16 @@ def test_from_a_file_to_tables_pictures_and_a_status(kenyon: Kenyon, file: Path,
 def test_what_is_missing_is_told_after_what_there_is(
     kenyon: Kenyon, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kenyon.sweep import jobs as kinds
+    from kenyon.experiments import runner
 
-    train = kinds.train_crew
+    train = runner.train_tasks
 
-    def fails(crew: Any, *given: Any, **more: Any) -> None:
-        if crew.cells[0].config.method == "ewc":
+    def fails(job: Any, *given: Any, **more: Any) -> None:
+        if job.runs[0].config.method == "ewc":
             raise ValueError("no room")
-        train(crew, *given, **more)
+        train(job, *given, **more)
 
-    monkeypatch.setattr(kinds, "train_crew", fails)
+    monkeypatch.setattr(runner, "train_tasks", fails)
     said = kenyon("sweep", file, *FEW, "--out", tmp_path / "out")
     assert said.code == 1 and "finetune" in said.out and "1 run is missing" in said.err and "no room" in said.err
     assert "kenyon run digits --method ewc --seeds 1 --tasks 1 --set epochs=1 --set batch=64" in said.err
@@ -94,10 +94,13 @@ def test_what_is_missing_is_told_after_what_there_is(
     [
         ("benchmrk = 'digits'", "Did you mean benchmark?"),
         ("benchmark = 'digitz'", "There is no benchmark called 'digitz'. Did you mean digits"),
-        ("games = 'catch'", "games is for suites of games (atari, atari-sticky, rl-mini)"),
+        ("games = 'catch'", "--games is for suites of games: atari, atari-sticky, rl-mini"),
         ("steps = 64", "steps is a setting. Write it below a line [settings]"),
         ("benchmark = 'rl-mni'", "Did you mean rl-mini"),
-        ("benchmark = 'rl-mini'\ngames = ['catch', 'snatch']", "--tasks is for images, and rl-mini has games"),
+        (
+            "benchmark = 'rl-mini'\ngames = ['catch', 'snatch']",
+            "--tasks is for images, and rl-mini is a suite of games",
+        ),
         ("benchmark = 'mine.py'", "There is no file mine.py"),
         ("benchmark = []", "benchmark must be a name in quotes, or a list of names"),
         ("method = 'ewk'", "There is no method called 'ewk'. Did you mean ewc"),
@@ -123,7 +126,7 @@ def test_calls_that_cannot_be_carried_out(kenyon: Kenyon, file: Path, tmp_path: 
         (["sweep", "--status", "--out", out], "There is no sweep in"),
         (["sweep", file, *FEW, "--workers", 0, "--out", out], "--workers takes a whole number from 1 on, not 0"),
         (["sweep", file, *FEW, "--out", tmp_path / "taken"], "Cannot write"),
-        (["sweep", file, *FEW, "--out", "memory://x", "--workers", 2], "memory:// is this process's own"),
+        (["sweep", file, *FEW, "--out", "memory://x", "--workers", 2], "memory:// belongs to one process"),
         (["sweep", tmp_path / "none.toml", "--out", out], "Cannot read the configuration"),
         (["sweep", file, *FEW, "--fleet", 0, "--out", out], "--fleet takes a whole number"),
         (["sweep", file, "--tasks", 9, "--out", out], "digits has 5 tasks"),

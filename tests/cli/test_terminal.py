@@ -190,9 +190,9 @@ def test_a_line_of_a_name_does_not_look_like_a_message(kenyon: Callable[..., Sai
 def test_errors_that_nobody_expected(tmp_path: Path) -> None:
     code = (
         "import sys; sys.argv = ['kenyon', 'data', 'list']\n"
-        "import kenyon.cli.data as l\n"
+        "import kenyon.datasets as l\n"
         "def fail(*a, **k): raise ValueError('\\x1b[31mred\\x9b')\n"
-        "l.list_command = fail\n"
+        "l.locate = fail\n"
         "from kenyon.cli import program; program()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

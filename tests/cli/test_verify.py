@@ -79,7 +79,7 @@ def test_reproduce_refuses_what_has_changed(kenyon: Callable[..., Said], tmp_pat
     path = tmp_path / "digits/ewc/weights-0.safetensors"
     path.write_bytes(path.read_bytes()[:-1] + b"\1")
     said = kenyon("analyse", tmp_path, "--what", "flatness", "--set", "flatness.directions=1")
-    assert said.code == 1 and "it is not the file that the result beside it names" in " ".join(said.err.split())
+    assert said.code == 1 and "it is not the file that the result in this folder names" in " ".join(said.err.split())
 
 
 def test_verify_answers_without_pytorch(out: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError, KenyonError
-from kenyon.rl.play import policy_of
-from kenyon.rl.runner import play
+from kenyon.experiments.policy import policy_of
+from kenyon.experiments.runner import run
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_others_do_too() -> None:
         (lambda: kenyon.search("digits", None), "method"),
         (lambda: kenyon.search("digits", "ewc", protocol=3), "search protocol"),
         (lambda: kenyon.report(None), "results must be a path"),
-        (lambda: play("rl-mini", 5), "methods"),
-        (lambda: play("rl-mini", "ewc", games=5), "games"),
+        (lambda: run("rl-mini", 5), "methods"),
+        (lambda: run("rl-mini", "ewc", games=5), "games"),
         (lambda: policy_of(5, 0), "folder must be a path"),
         (lambda: kenyon.ContinualLearner.load(5), "path must be a path"),
         (lambda: learner.save(5), "path must be a path"),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kenyon.benchmarks.registry import load_benchmark_file
-from kenyon.experiments.incomplete import command_of
-from kenyon.experiments.spec import configure, parse_settings
+from kenyon.experiments.config import configure, parse_settings
+from kenyon.experiments.scheduler import command_of
 from kenyon.methods import load_method_file
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kenyon
 from kenyon.errors import ConfigError
-from kenyon.experiments.spec_file import asked, read_config
+from kenyon.experiments.spec import merge_spec, read_spec
 
 WHOLE = """
 benchmark = "digits"
@@ -34,24 +34,26 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_it_says_everything_and_what_is_said_beside_it_wins(path: Path) -> None:
-    file = read_config(path)
-    wanted = asked(file, None, None, None, {})
+    file = read_spec(path)
+    wanted = merge_spec(file, {})
     assert (wanted.benchmarks, wanted.methods, wanted.seeds) == (("digits",), ("caf-ewc",), [0, 3])
     assert wanted.settings == {"lambda_sp": 5000, "gamma": 0.1, "epochs": 2}
-    wanted = asked(file, ["digits"], ["caf-ewc"], 7, {"gamma": 0.2})
+    wanted = merge_spec(
+        file, {"benchmarks": ["digits"], "methods": ["caf-ewc"], "seeds": 7, "settings": {"gamma": 0.2}}
+    )
     assert wanted.seeds == 7 and wanted.settings == {"lambda_sp": 5000, "gamma": 0.2, "epochs": 2}
 
 
 def test_everything_may_be_left_out(path: Path) -> None:
     path.write_text("")
-    for file in (None, read_config(path)):
-        wanted = asked(file, None, None, None, {"epochs": 3})
+    for file in (None, read_spec(path)):
+        wanted = merge_spec(file, {"settings": {"epochs": 3}})
         assert wanted.benchmarks == ("digits",) and wanted.methods == ("finetune", "ewc", "caf-ewc")
-        assert wanted.seeds == 5 and wanted.settings == {"epochs": 3}
+        assert wanted.seeds is None and wanted.settings == {"epochs": 3}
     path.write_text('method = "ewc, mas"')
-    assert read_config(path).methods == ("ewc", "mas")
+    assert read_spec(path).given["methods"] == ("ewc", "mas")
     path.write_text('method = ["ewc", "mas"]\nseeds = 2', encoding="utf-8-sig")  # as some editors on Windows do
-    assert read_config(path).methods == ("ewc", "mas") and read_config(path).seeds == 2
+    assert read_spec(path).given["methods"] == ("ewc", "mas") and read_spec(path).given["seeds"] == 2
 
 
 def test_python_runs_it(path: Path, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_python_runs_it(path: Path, tmp_path: Path) -> None:
 def test_what_it_may_not_say(text: str, named: str, path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=named) as raised:
-        read_config(path)
+        read_spec(path)
     assert "mine.toml" in str(raised.value)
 
 
@@ -107,7 +109,7 @@ def test_unknown_settings_and_missing_files_are_named(path: Path, tmp_path: Path
     with pytest.raises(ConfigError, match=r"epochs must be a whole number, not 2\.5"):
         kenyon.run(config=path, out=tmp_path / "out")
     with pytest.raises(ConfigError, match=r"Cannot read the configuration .*there.toml: No such file"):
-        read_config(tmp_path / "there.toml")
+        read_spec(tmp_path / "there.toml")
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="is not TOML"):
-        read_config(path)
+        read_spec(path)

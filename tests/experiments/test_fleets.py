@@ -16,11 +16,10 @@ import kenyon
 from kenyon.errors import DeviceMemoryError, ResultsError
 from kenyon.experiments import scheduler as fleets
 from kenyon.experiments import training
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.scheduler import pieces
-from kenyon.experiments.spec import configure
-from kenyon.experiments.store import PointFolder
-from kenyon.experiments.training import Crew
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint, RunSpec
+from kenyon.experiments.scheduler import split_job
+from kenyon.experiments.store import Job, PointFolder
 from kenyon.training import Interrupted, Trainer
 from kenyon.training.checkpoint import load_state, save_state
 from kenyon.training.device import out_of_memory, taken_by_others
@@ -214,14 +213,14 @@ def test_smaller_fleets_give_the_same_numbers(fleet: int, sizes: list[int], tmp_
     assert [len(cells) for cells in counter.cells] == sizes
 
 
-def test_pieces_are_few_and_nearly_equal() -> None:
-    point = Point(configure("digits", "finetune"))
+def test_parts_of_a_job_are_few_and_nearly_equal() -> None:
+    point = GridPoint(configure("digits", "finetune"))
     for runs in range(1, 30):
-        crew = Crew(tuple(Cell(point, seed) for seed in range(runs)))
+        job = Job(tuple(RunSpec(point, seed) for seed in range(runs)))
         for most in range(1, 31):
-            parts = pieces(crew, most)
-            assert tuple(cell for part in parts for cell in part.cells) == crew.cells
-            sizes = [len(part.cells) for part in parts]
+            parts = split_job(job, most)
+            assert tuple(run for part in parts for run in part.runs) == job.runs
+            sizes = [len(part.runs) for part in parts]
             assert len(parts) == -(-runs // most) and max(sizes) <= most and max(sizes) - min(sizes) <= 1
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from kenyon.cli.show import load_results
 from kenyon.data import find_source
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.compare import load_results
+from kenyon.experiments.config import configure, parse_settings
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.results import Result, point_label, point_name, value_text
 from kenyon.experiments.runner import plan, run
-from kenyon.experiments.spec import configure, parse_settings
 from kenyon.experiments.training import build_method, build_trainer
 from kenyon.methods import METHODS, Method, find_method, method
 from kenyon.methods.penalties.weights import StabilityProtection
@@ -61,7 +61,7 @@ def test_strengths_of_every_kind_differ_between_points(name: str, tmp_path: Path
 def test_equal_seeds_are_equal_at_every_point() -> None:
     """A paired comparison: the same first weights, the same order of samples and the same dropout."""
     config = {lam: configure("digits", "ewc", tasks=2, overrides={"lambda_sp": lam}) for lam in (1.0, 1e3)}
-    cells = [Cell(Point(c, {"lambda_sp": lam}), seed) for lam, c in config.items() for seed in (4, 9)]
+    cells = [RunSpec(GridPoint(c, {"lambda_sp": lam}), seed) for lam, c in config.items() for seed in (4, 9)]
     trainer = build_trainer(cells, find_source("digits").load(None), torch.device("cpu"))
     assert trainer.fleet.seeds == (4, 9, 4, 9)
     assert torch.equal(trainer.theta[:2], trainer.theta[2:]) and not torch.equal(trainer.theta[0], trainer.theta[1])
@@ -75,9 +75,10 @@ def test_equal_seeds_are_equal_at_every_point() -> None:
 
 def test_only_strengths_that_differ_become_tensors() -> None:
     points = [
-        Point(configure("digits", "caf-ewc", overrides={"gamma": gamma, "lambda_sp": 7.0})) for gamma in (0.0, 0.5)
+        GridPoint(configure("digits", "caf-ewc", overrides={"gamma": gamma, "lambda_sp": 7.0}))
+        for gamma in (0.0, 0.5)
     ]
-    built = build_method([Cell(p, 0) for p in points], torch.device("cpu"))
+    built = build_method([RunSpec(p, 0) for p in points], torch.device("cpu"))
     protection, _, divergence = built.penalties
     assert protection.strength == 7.0 and isinstance(protection.strength, float)
     assert isinstance(divergence.strength, torch.Tensor) and divergence.strength.tolist() == [0.0, 0.5]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kenyon.benchmarks.registry import BENCHMARKS, find_benchmark
+from kenyon.experiments.config import configure
 from kenyon.experiments.runner import execute, plan
-from kenyon.experiments.spec import configure
 from kenyon.methods import METHODS, find_method
 from tests.experiments.small import strengths_of
 from tests.image_replicas import (

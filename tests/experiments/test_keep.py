@@ -9,10 +9,10 @@ import torch
 
 from kenyon.data import find_source
 from kenyon.errors import ConfigError
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import execute, plan
-from kenyon.experiments.spec import Config
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.training import build_trainer
 from kenyon.experiments.weights import read_weights, rows_of
@@ -35,7 +35,7 @@ def test_they_are_the_weights_that_training_had(tmp_path: Path, method: str) -> 
     result = Result.load(folder / "result.json")
     config = Config.from_dict(result.config)
     trainer = build_trainer(
-        [Cell(Point(config), s) for s in (0, 1)], find_source("digits").load(None), torch.device("cpu")
+        [RunSpec(GridPoint(config), s) for s in (0, 1)], find_source("digits").load(None), torch.device("cpu")
     )
     seen: list[torch.Tensor] = []
     trainer.run(lambda t: not t.position.epoch and not t.stage and bool(seen.append(t.theta.clone())))  # type: ignore[func-returns-value]

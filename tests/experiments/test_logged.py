@@ -28,7 +28,7 @@ def train(out: Path, log: str, method: str = "ewc", stop: Callable[[], bool] = l
     return execute(plan("digits", [method], 2, overrides=overrides, **asked), stop=stop)[method]
 
 
-class Kept:
+class ResultBase:
     """A log in memory, which does not leave out what it has: what is told twice must be told alike."""
 
     everything: Rows = {}  # noqa: RUF012
@@ -47,14 +47,14 @@ class Kept:
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> type[Kept]:
-    fresh = type("Kept", (Kept,), {"everything": {}, "runs": [], "closed": []})
+def kept(monkeypatch: pytest.MonkeyPatch) -> type[ResultBase]:
+    fresh = type("ResultBase", (ResultBase,), {"everything": {}, "runs": [], "closed": []})
     monkeypatch.setitem(choice.LOGS, "kept", (lambda: None, fresh))
     return fresh
 
 
 @pytest.mark.parametrize("method", ["ewc", "pnc", "icl-ewc", "joint-caf"])
-def test_what_a_log_is_told(method: str, kept: type[Kept], tmp_path: Path) -> None:
+def test_what_a_log_is_told(method: str, kept: type[ResultBase], tmp_path: Path) -> None:
     result = train(tmp_path, "kept", method)
     assert kept.closed == [True, True]
     stages, tasks = (2, 3) if method == "pnc" else (1, 1 if method == "joint-caf" else 3)
@@ -77,7 +77,7 @@ def test_what_a_log_is_told(method: str, kept: type[Kept], tmp_path: Path) -> No
             assert len(seen) == (3 if method == "joint-caf" else task + 1)
 
 
-def test_the_mean_training_loss(kept: type[Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mean_training_loss(kept: type[ResultBase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all batches of the epoch, as the steps saw them."""
     from kenyon.training import Trainer
 
@@ -99,13 +99,13 @@ def test_the_mean_training_loss(kept: type[Kept], tmp_path: Path, monkeypatch: p
         assert told == pytest.approx(means, rel=1e-4)
 
 
-def test_a_run_that_diverged_tells_no_more(kept: type[Kept], tmp_path: Path) -> None:
+def test_a_run_that_diverged_tells_no_more(kept: type[ResultBase], tmp_path: Path) -> None:
     result = train(tmp_path, "kept", rate=1e30)
     assert all(run.diverged == [0, 0] for run in result.runs)
     assert all(not rows for rows in kept.everything.values())
 
 
-def test_interrupted_the_same_is_told(kept: type[Kept], tmp_path: Path) -> None:
+def test_interrupted_the_same_is_told(kept: type[ResultBase], tmp_path: Path) -> None:
     train(tmp_path / "whole", "kept")
     whole = dict(kept.everything)
     kept.everything.clear()
@@ -230,7 +230,7 @@ def test_begun_anew_with_weights_and_biases(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_after_a_run_without_room_the_others_have_their_logs(
-    kept: type[Kept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept: type[ResultBase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train_whole = Trainer.epochs
 

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from kenyon.experiments.config import Architecture, settings
 from kenyon.experiments.settings import MEANINGS, takes
-from kenyon.experiments.spec import Architecture, settings
 from kenyon.methods import METHODS
 from kenyon.training import Training
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import Point
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import GridPoint
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import Config
 from kenyon.experiments.store import PointFolder
 from kenyon.training import Interrupted
 from tests.experiments.small import Counter, digits, stop_after
@@ -34,7 +34,7 @@ def test_runs_of_another_configuration_are_not_mixed_in(tmp_path: Path) -> None:
 
 def test_runs_that_finish_at_the_same_time_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = digits(tmp_path / "whole", seeds=6).values()
-    point = Point(Config.from_dict(whole.config))
+    point = GridPoint(Config.from_dict(whole.config))
     load = Result.load
 
     def slowly(path: Path) -> Result:

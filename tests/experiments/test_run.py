@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 import kenyon
 from kenyon.benchmarks.registry import BENCHMARKS
 from kenyon.errors import ConfigError, DataError, KenyonError, ResultsError
+from kenyon.experiments.config import Architecture, configure
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import check_seeds, execute, plan, run
-from kenyon.experiments.spec import Architecture, configure
 from kenyon.methods import METHODS, find_method
 from kenyon.training import Interrupted
 from tests.experiments.small import SMALL, Counter, digits, numbers, strengths_of
@@ -234,7 +234,7 @@ def test_a_spoiled_state_is_named(tmp_path: Path) -> None:
         digits(tmp_path, stop=lambda: True)
     (state,) = (tmp_path / "digits/ewc").glob("state-*.safetensors")
     state.write_bytes(state.read_bytes()[:-100])
-    with pytest.warns(UserWarning, match=rf"{state.name} cannot be used.*begin anew"):
+    with pytest.warns(UserWarning, match=rf"{state.name} cannot be used.*start again"):
         digits(tmp_path)
 
 

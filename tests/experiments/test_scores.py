@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kenyon.data import FIRST_SEED, SearchProtocol
-from kenyon.experiments.found import Found, Score
-from kenyon.experiments.spec_file import toml_text
+from kenyon.experiments.found import Found, Score, toml_text
 from kenyon.metrics import Summary
 from kenyon.report.figures import _short, draw_search
 

@@ -15,10 +15,10 @@ import torch
 import kenyon
 from kenyon.benchmarks import registry as benchmarks
 from kenyon.benchmarks.registry import Benchmark
-from kenyon.cli.show import load_results
 from kenyon.data import FIRST_SEED, SOURCES, Group, Source
 from kenyon.data.sources import SourceSpec
 from kenyon.errors import ConfigError, DeviceMemoryError, KenyonError, ResultsError
+from kenyon.experiments.compare import load_results
 from kenyon.experiments.found import Found
 from kenyon.experiments.hyper_search import Sampling, execute_search, plan_search
 from kenyon.experiments.results import Result
@@ -251,7 +251,7 @@ def test_the_published_grid_and_what_replaces_it(tmp_path: Path) -> None:
         ({"folds": 0}, "folds must be a whole number"),
         ({"sampling": Sampling(0)}, "trials must be a whole number"),
         ({"sampling": Sampling(8, 0)}, "together must be a whole number"),
-        ({"share": 0.9}, "nothing is left to learn from"),
+        ({"share": 0.9}, "leaves nothing to learn from"),
         ({"tasks": 6}, "5 tasks"),
         ({"fleet": 0}, "--fleet"),
         ({"method": "ewcc"}, r"no method called 'ewcc'"),
@@ -307,6 +307,6 @@ def test_what_does_not_fit_is_no_run_to_be_made_by_hand(tmp_path: Path, monkeypa
         raise MemoryError("no room")
 
     monkeypatch.setattr(Trainer, "epochs", full)
-    with pytest.raises(DeviceMemoryError, match="The same command goes on") as told:
+    with pytest.raises(DeviceMemoryError, match="The same command continues") as told:
         kenyon.search("digits", "ewc", lambda_sp=[1e4, 1e5], epochs=1, out=tmp_path, device="cpu")
     assert "kenyon run" not in str(told.value)

@@ -293,10 +293,10 @@ def published(benchmarks: Iterable[str], methods: Iterable[str]) -> Api:
 @cache
 def values_of_games(suite: str, method: str) -> Api | None:
     """No command lists these."""
-    from kenyon.rl.config import configure_games
+    from kenyon.experiments import configure
 
     try:
-        config = configure_games(suite, method).as_dict()
+        config = configure(suite, method).as_dict()
     except kenyon.KenyonError:
         return None
     return {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kenyon.cli.progress import RunProgress
-from kenyon.rl.runner import play
+from kenyon.experiments.runner import run
 from tests.experiments.small import digits, numbers, weights
 from tests.nothing_lost.small import GIVEN
 
@@ -49,5 +49,5 @@ def test_a_clock_that_is_set_back_while_games_are_played(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(time, "perf_counter", jumping)
     short = {"steps": 1024, "evaluations": 1, "episodes": 2}
-    result = play("rl-mini", "finetune", 1, games=["catch", "reach"], out=tmp_path, **short)["finetune"]
+    result = run("rl-mini", "finetune", 1, games=["catch", "reach"], out=tmp_path, **short)["finetune"]
     assert asked[0] > 20 and all(fleet.seconds >= 0 for fleet in result.fleets)

@@ -12,7 +12,7 @@ import torch
 from kenyon.datasets.cache import cached
 from kenyon.errors import KenyonError
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec_file import read_config
+from kenyon.experiments.spec import read_spec
 from kenyon.experiments.weights import read_weights
 from kenyon.training.checkpoint import StateError, load_state, read_head
 from tests.nothing_lost.small import FORMAT_1
@@ -41,7 +41,7 @@ def test_reading_a_file_executes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
             lambda path: load_state(path, {"theta": torch.zeros(1)}, "mine"),
             lambda path: read_weights(path, config, 0),
             Result.load,
-            read_config,
+            read_spec,
         ):
             with pytest.raises(KenyonError, match="hostile"):
                 read(path)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kenyon.experiments import training
-from kenyon.experiments.incomplete import Incomplete
+from kenyon.experiments.scheduler import Incomplete
 from tests.experiments.small import all_numbers, digits, numbers
 from tests.experiments.test_fleets import full_device
 from tests.nothing_lost.small import GIVEN

@@ -78,7 +78,7 @@ def test_without_one_before_it_begins_anew(
                 digits(tmp_path, stop=stop_after(0), **GIVEN)
             the_state(tmp_path).unlink()
     assert (numbers(digits(tmp_path, **GIVEN)["ewc"]), weights(tmp_path)) == whole
-    assert len(notices) == 2 and all("begin anew" in notice for notice in notices)
+    assert len(notices) == 2 and all("start again" in notice for notice in notices)
     assert len(list(tmp_path.rglob("state-*.damaged*"))) == 2
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kenyon.benchmarks.registry import find_benchmark
+from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import configure
 from kenyon.report.formats import differences, published_sentence, published_view
 from kenyon.utils.views import checked
 from tests.report.made import made

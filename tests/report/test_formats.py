@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import kenyon.report
-from kenyon.experiments.results import Result, Run
+from kenyon.experiments.results import GameResult, GameRun, Result, Run
 from kenyon.experiments.tidy import tidy_rows
 from kenyon.report.formats import results_csv, results_latex, scores_latex
-from kenyon.rl.results import GameResult, GameRun
 
 NAN = float("nan")
 

@@ -21,16 +21,14 @@ from safetensors.torch import load_file
 from kenyon.data import Source, find_source
 from kenyon.errors import ResultsError
 from kenyon.estimator.persistence import as_damage, read_learner
-from kenyon.experiments.grid import Point
-from kenyon.experiments.results import Result
-from kenyon.experiments.spec import Config
-from kenyon.experiments.store import PointFolder
-from kenyon.experiments.unfinished import read_state
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import GridPoint
+from kenyon.experiments.results import GameResult, Result
+from kenyon.experiments.store import PointFolder, read_state
 from kenyon.experiments.weights import read_weights
 from kenyon.paper.analyses import analyse, find_analysis
 from kenyon.report.page.sections import read_analysis
 from kenyon.report.verify import Verified, accept, verify
-from kenyon.rl.results import GameResult
 from kenyon.training import Interrupted
 from kenyon.training.checkpoint import load_state
 from kenyon.utils.formats import ChangedError, check_json, has_checksum, json_checksum, with_checksum
@@ -176,7 +174,7 @@ def test_weights_that_were_swapped_renamed_or_removed(out: Path) -> None:
     # Of the same run in another training: the header tells nothing, the checksum does.
     digits(out / "other", seeds=2, batch=8)
     other = Result.load(out / "other/digits/ewc/result.json")
-    with pytest.raises(ChangedError, match="not the file that the result beside it names"):
+    with pytest.raises(ChangedError, match="not the file that the result in this folder names"):
         read_weights(out / "other/digits/ewc" / first.name, other.config, 0, result.weights[first.name])
     first.unlink()
     second.rename(folder / "weights-7.safetensors")
@@ -298,7 +296,7 @@ def test_a_state_that_names_other_runs_since_it_was_damaged_is_set_aside(out: Pa
 
 def test_of_two_that_trained_the_same_run_result_and_weights_are_of_one(made: Path, tmp_path: Path) -> None:
     whole = Result.load(made / "digits/ewc/result.json")
-    folder = PointFolder(tmp_path, Point(Config.from_dict(whole.config)))
+    folder = PointFolder(tmp_path, GridPoint(Config.from_dict(whole.config)))
     start = threading.Barrier(6)
 
     def keep(number: int) -> None:
@@ -320,7 +318,7 @@ def test_of_two_that_trained_the_same_run_result_and_weights_are_of_one(made: Pa
 def test_what_is_added_while_another_changes_a_result_is_not_lost(made: Path, tmp_path: Path) -> None:
     """One process adds the reference of forward transfer while another one finishes a run."""
     whole = Result.load(made / "digits/ewc/result.json")
-    folder = PointFolder(tmp_path, Point(Config.from_dict(whole.config)))
+    folder = PointFolder(tmp_path, GridPoint(Config.from_dict(whole.config)))
     folder.add(whole.restricted([0]))
     adding = threading.Thread(target=lambda: folder.add(whole.restricted([1])))
 
@@ -399,6 +397,6 @@ def test_what_cannot_be_accepted(out: Path) -> None:
     body = unsealed(path)
     del body["runs"][0]["seed"]
     path.write_text(broken := json.dumps(body))
-    with pytest.raises(ResultsError, match="not a Kenyon result"):
+    with pytest.raises(ResultsError, match="cannot be read as a Kenyon result"):
         accept(path)
     assert path.read_text() == broken

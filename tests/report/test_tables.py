@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from kenyon.cli.show import load_results
-from kenyon.experiments.spec import configure
+from kenyon.experiments.compare import load_results
+from kenyon.experiments.config import configure
 from kenyon.report.formats import overview_markdown, results_markdown
 from kenyon.report.tables import best_points, duration, results_json, results_tables, rough_duration
 from tests.report.made import made

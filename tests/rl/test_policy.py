@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from kenyon.errors import DataError
+from kenyon.experiments.policy import Policy
 from kenyon.models import Outputs
-from kenyon.rl.play import Policy
 
 ROW = torch.tensor([1.0, 2.0])
 

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from kenyon.errors import ConfigError, DataError, ResultsError
+from kenyon.experiments.config import Config, configure, playable, settings
+from kenyon.experiments.policy import policy_of
+from kenyon.experiments.progress import Silent
+from kenyon.experiments.results import GameResult
+from kenyon.experiments.runner import execute, plan, run
 from kenyon.experiments.store import weights_path
 from kenyon.methods import METHODS
-from kenyon.rl.config import GamesConfig, configure_games, playable, settings
-from kenyon.rl.play import policy_of
-from kenyon.rl.results import GameResult
-from kenyon.rl.runner import Silent, execute_games, plan_games, play
-from kenyon.rl.suites import ARENAS, Arena
+from kenyon.rl.suites import SUITE_BENCHMARKS, SuiteBenchmark
 from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted
 from kenyon.training import checkpoint as keeping
@@ -29,7 +30,7 @@ from tests.rl.toys import make
 Kenyon = Callable[..., Said]
 
 
-def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_path: Path) -> None:
+def test_a_run_leaves_scores_with_their_origin(toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path) -> None:
     words = ("run", "toys", "--games", "sort,catch", "--seeds", 2, "--out", tmp_path, "--set", "episodes=2")
     said = kenyon(*words, "--method", "finetune,caf-ewc", "--steps", 96, "--json")
     assert said.code == 0, said.err
@@ -56,10 +57,10 @@ def test_a_run_leaves_scores_with_their_origin(toys: Arena, kenyon: Kenyon, tmp_
         assert not list(tmp_path.rglob(f"{name}*"))
 
 
-def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
-    more = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
-    once = play("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
+def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: SuiteBenchmark, tmp_path: Path) -> None:
+    run("toys", "ewc", [1], games=["catch"], device="cpu", out=tmp_path / "a")
+    more = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "a")["ewc"]
+    once = run("toys", "ewc", [0, 1], games=["catch"], device="cpu", out=tmp_path / "b")["ewc"]
     assert [run.scores for run in more.runs] == [run.scores for run in once.runs]
     assert [fleet.seeds for fleet in more.fleets] == [[1], [0]]
     for seed in (0, 1):
@@ -67,18 +68,18 @@ def test_more_seeds_are_added_with_the_numbers_they_have_alone(toys: Arena, tmp_
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_a_stopped_run_goes_on(toys: Arena, tmp_path: Path) -> None:
-    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+def test_a_stopped_run_goes_on(toys: SuiteBenchmark, tmp_path: Path) -> None:
+    whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
     stops = 0
     for after in (2, 3, 1):  # updates until somebody presses Ctrl-C, each time
         left = iter(range(after))
         with pytest.raises(Interrupted):
-            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+            execute(asked, stop=lambda left=left: next(left, None) is None)
         kept = [path.name for path in (tmp_path / "cut").rglob("state-*")]
         assert len(kept) == min(stops + 1, 2)  # the state, and the one before it
         stops += 1
-    found = execute_games(asked)["ewc"]
+    found = execute(asked)["ewc"]
     assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
     assert not list((tmp_path / "cut").rglob("state-*"))
     assert stops == 3
@@ -102,10 +103,10 @@ class Failing(Silent):
 @pytest.mark.parametrize("where", ["display", "next game"])
 @pytest.mark.filterwarnings("error")
 def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
-    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+    toys: SuiteBenchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    whole = play("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
+    whole = run("toys", "ewc", [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], [1, 2], games=["catch", "sort"], device="cpu", out=tmp_path / "cut")
     collect = Agents._collect
 
     def broken(self: Agents, *rest: Any) -> None:
@@ -119,15 +120,15 @@ def test_what_comes_up_in_the_middle_leaves_a_state_to_go_on_from(
             for name in ("COPY_EVERY", "COPY_REST"):
                 patch.setattr(keeping, name, 0.0)
         with pytest.raises(RuntimeError, match="no more"):
-            execute_games(asked, progress=Failing(3 if where == "display" else 1000))
+            execute(asked, progress=Failing(3 if where == "display" else 1000))
     again = Failing()
-    found = execute_games(asked, progress=again)["ewc"]
+    found = execute(asked, progress=again)["ewc"]
     assert again.starts == [3 if where == "display" else SHORT.updates]
     assert [run.scores for run in found.runs] == [run.scores for run in whole.runs]
 
 
 def test_a_gradient_that_is_not_finite_ends_a_run(
-    toys: Arena, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even in the last step, whose loss was finite: the weights that it leaves are not."""
     gradients, left = Agents._gradients, SHORT.updates * SHORT.epochs * SHORT.minibatches
@@ -140,28 +141,28 @@ def test_a_gradient_that_is_not_finite_ends_a_run(
             self.gradient[0, 0] = torch.inf
 
     monkeypatch.setattr(Agents, "_gradients", spoiled)
-    result = play("toys", "finetune", [0, 1], games=["catch"], device="cpu", out=tmp_path)["finetune"]
+    result = run("toys", "finetune", [0, 1], games=["catch"], device="cpu", out=tmp_path)["finetune"]
     assert result.runs[0].diverged == [0, SHORT.updates - 1] and result.runs[1].complete
 
 
-def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: Arena, tmp_path: Path) -> None:
-    whole = play("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
-    asked = plan_games("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
+def test_a_damaged_state_is_set_aside_and_the_one_before_serves(toys: SuiteBenchmark, tmp_path: Path) -> None:
+    whole = run("toys", "ewc", 2, games=["catch"], device="cpu", out=tmp_path / "whole")["ewc"]
+    asked = plan("toys", ["ewc"], 2, games=["catch"], device="cpu", out=tmp_path)
     for after in (1, 1):
         left = iter(range(after))
         with pytest.raises(Interrupted):
-            execute_games(asked, stop=lambda left=left: next(left, None) is None)
+            execute(asked, stop=lambda left=left: next(left, None) is None)
     (last,) = [path for path in tmp_path.rglob("state-*") if "before" not in path.name]
     body = bytearray(last.read_bytes())
     body[len(body) // 2] ^= 255
     last.write_bytes(body)
     with pytest.warns(UserWarning, match=r"checksum is wrong.*-before.safetensors is used instead"):
-        assert execute_games(asked)["ewc"].runs == whole.runs
+        assert execute(asked)["ewc"].runs == whole.runs
     assert [path.name for path in tmp_path.rglob("state-*")] == [f"{last.name}.damaged"]
 
 
-def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
+def test_a_policy_is_read_back(toys: SuiteBenchmark, tmp_path: Path) -> None:
+    run("toys", "caf-ewc", [4], games=["catch", "sort"], device="cpu", out=tmp_path)
     folder = tmp_path / "toys" / "caf-ewc"
     policy = policy_of(folder, 4)
     assert policy.game == "sort"
@@ -180,7 +181,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
             policy.act(none)
     assert policy.act(pixels[:0]).shape == (0,)
     weights_path(folder, 4).unlink()
-    with pytest.raises(ResultsError, match=r"what seed 4 learned was not kept\. Train it anew in another folder"):
+    with pytest.raises(ResultsError, match=r"the weights of seed 4 were not kept\. Train it again in another folder"):
         policy_of(folder, 4)
 
 
@@ -206,7 +207,7 @@ def test_a_policy_is_read_back(toys: Arena, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_told(
-    words: tuple[object, ...], told: str, toys: Arena, kenyon: Kenyon, tmp_path: Path
+    words: tuple[object, ...], told: str, toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path
 ) -> None:
     method = () if "--method" in words else ("--method", "ewc")
     said = kenyon("run", "toys", "--out", tmp_path, *method, *words)
@@ -214,7 +215,7 @@ def test_what_is_wrong_is_told(
 
 
 def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path
 ) -> None:
     words = (
         "--games",
@@ -234,7 +235,7 @@ def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
     for value in (1.0, 900.0):
         name = f"lambda_sp={value:g}"
         more: dict[str, Any] = {"games": ["catch", "sort"], "device": "cpu", "steps": 64, "lambda_sp": value}
-        alone = play("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
+        alone = run("toys", "ewc", 2, out=tmp_path / "alone" / name, **more)["ewc"]
         result = GameResult.load(tmp_path / "toys/ewc" / name / "scores.json")
         assert (
             repr(result.runs) == repr(alone.runs) and len(result.fleets) == 2 and result.point == {"lambda_sp": value}
@@ -247,7 +248,7 @@ def test_a_list_makes_a_grid_whose_points_have_the_numbers_they_have_alone(
 
 
 def test_what_a_device_has_no_room_for_is_split_and_told(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Agents._start_game
 
@@ -273,10 +274,10 @@ def test_what_a_device_has_no_room_for_is_split_and_told(
     assert results[0].runs == results[1].runs and len(results[0].fleets) == 2
 
 
-def test_another_order_of_games_needs_another_folder(toys: Arena, tmp_path: Path) -> None:
-    play("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
+def test_another_order_of_games_needs_another_folder(toys: SuiteBenchmark, tmp_path: Path) -> None:
+    run("toys", "finetune", [0], games=["catch", "sort"], device="cpu", out=tmp_path)
     with pytest.raises(ResultsError, match=r"games was \['catch', 'sort'\], now \['sort', 'catch'\]"):
-        plan_games("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
+        plan("toys", ["finetune"], [0], games=["sort", "catch"], out=tmp_path)
 
 
 def test_images_know_nothing_of_games(kenyon: Kenyon, tmp_path: Path) -> None:
@@ -284,24 +285,24 @@ def test_images_know_nothing_of_games(kenyon: Kenyon, tmp_path: Path) -> None:
     assert said.code == 1 and "--steps is for suites of games" in said.err
 
 
-def test_every_playable_method_can_be_configured_and_read_back(toys: Arena) -> None:
+def test_every_playable_method_can_be_configured_and_read_back(toys: SuiteBenchmark) -> None:
     names = [name for name, spec in METHODS.items() if playable(spec)]
     assert {"finetune", "ewc", "mas", "si", "cpr-ewc", "mcl-ewc", "caf-ewc", "caf-mas", "ewc-af1"} <= set(names)
     assert not {"ewc-af2", "pnc", "agscl", "er", "joint", "icl-ewc"} & set(names)
     for name in names:
-        config = configure_games("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
-        assert GamesConfig.from_dict(json.loads(json.dumps(config.as_dict()))) == config
-        assert {"steps", "discount", "width"} <= set(settings(name))
+        config = configure("toys", name, overrides=dict.fromkeys(METHODS[name].required, 1.0))
+        assert Config.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+        assert {"steps", "discount", "width"} <= set(settings(name, games=True))
 
 
 def test_the_published_settings_of_atari(tmp_path: Path) -> None:
-    atari = ARENAS["atari"]
-    ppo = atari.ppo
+    atari = SUITE_BENCHMARKS["atari"]
+    ppo = atari.training
     assert (ppo.copies, ppo.horizon, ppo.epochs, ppo.minibatches, ppo.updates) == (128, 64, 10, 64, 610)
     assert len(ppo.evaluated) == 30 and ppo.evaluated[-1] == 610
     assert (atari.width, atari.widths[5]) == (128, 32)
-    sticky = plan_games("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
-    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and ARENAS[
+    sticky = plan("atari-sticky", ["ewc"], 1, out=tmp_path).points[0].config
+    assert (sticky.training, sticky.architecture.width) == (ppo, 128) and SUITE_BENCHMARKS[
         "atari-sticky"
     ].suite.name == sticky.benchmark
     values = {name: dict(some) for name, some in atari.hyperparameters.items()}
@@ -311,7 +312,7 @@ def test_the_published_settings_of_atari(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverged_keeps_what_it_had(
-    toys: Arena, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toys: SuiteBenchmark, kenyon: Kenyon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin = Agents._start_game
 
@@ -321,7 +322,7 @@ def test_a_run_that_diverged_keeps_what_it_had(
             self.theta[0].fill_(torch.nan)
 
     monkeypatch.setattr(Agents, "_start_game", spoiled)
-    result = play("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
+    result = run("toys", "ewc", [0, 1], games=["catch", "sort"], device="cpu", out=tmp_path)["ewc"]
     assert result.runs[0].diverged == [1, 0] and len(result.runs[0].scores) == 2
     assert [run.seed for run in result.complete_runs] == [1]
     assert not (tmp_path / "toys/ewc/weights-0.safetensors").exists()

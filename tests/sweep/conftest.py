@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from kenyon.experiments.results import Result
-from kenyon.sweep import Sweep, carry_out, collect, open_space, plan_sweep
+from kenyon.sweep import Sweep, carry_out, collect, open_storage, plan_sweep
 from kenyon.sweep.leases import Leases
-from kenyon.sweep.local import Here
+from kenyon.sweep.local import Local
 from tests.cli.conftest import kenyon  # noqa: F401
 
 EXPERIMENT = """
@@ -41,7 +41,7 @@ def experiment(tmp_path: Path) -> Path:
 @pytest.fixture
 def planned(experiment: Path, tmp_path: Path) -> Callable[..., Sweep]:
     def planned(out: object = tmp_path / "out", **more: Any) -> Sweep:
-        return plan_sweep(experiment, open_space(str(out)), **{"tasks": 2, "fwt": False} | more)
+        return plan_sweep(experiment, open_storage(str(out)), **{"tasks": 2, "fwt": False} | more)
 
     return planned
 
@@ -50,7 +50,7 @@ def planned(experiment: Path, tmp_path: Path) -> Callable[..., Sweep]:
 def sweeping(planned: Callable[..., Sweep]) -> Sweeping:
     def sweeping(*out: object, stop: Callable[[], bool] = lambda: False, progress: Any = None, **more: Any) -> Any:
         sweep = planned(*out, **more)
-        carry_out(sweep, Here("cpu", progress=progress, stop=stop), stop=stop)
+        carry_out(sweep, Local("cpu", progress=progress, stop=stop), stop=stop)
         return collect(sweep)
 
     return sweeping

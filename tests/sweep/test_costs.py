@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import configure
 from kenyon.experiments.store import result_files
 from kenyon.sweep.costs import KINDS, SLOPES, START, Costs, Seen, Work, seen_in
 

@@ -15,19 +15,18 @@ from typing import Any
 import pytest
 
 from kenyon.errors import ConfigError, DataError, ResultsError
-from kenyon.experiments import execute, plan, training
+from kenyon.experiments import execute, plan, runner, training
+from kenyon.experiments.progress import Silent
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import run
 from kenyon.experiments.store import result_files
 from kenyon.report.verify import verify
-from kenyon.rl.runner import Silent
-from kenyon.sweep import Sweep, Unfinished, carry_out, collect, leases, open_space
-from kenyon.sweep import jobs as kinds
+from kenyon.sweep import Sweep, Unfinished, carry_out, collect, leases, open_storage
 from kenyon.sweep import worker as working
 from kenyon.sweep.driver import LIVES
 from kenyon.sweep.jobs import DIED, Order, Outcome
 from kenyon.sweep.leases import Holder, Lease, Leases
-from kenyon.sweep.local import Here, Processes
+from kenyon.sweep.local import Local, Processes
 from kenyon.sweep.status import WAITING, Watch
 from kenyon.sweep.storage import BEGUN, FLEETS, HOME, LEASES
 from kenyon.training import Interrupted, Trainer
@@ -89,7 +88,7 @@ def test_forward_transfer_and_several_benchmarks(sweeping: Sweeping, experiment:
 def test_stopped_it_goes_on(calls: int, sweeping: Sweeping, tmp_path: Path, whole: Whole) -> None:
     with pytest.raises(Interrupted):
         sweeping(stop=stop_after(calls))
-    waiting = [line.share for line in Watch(open_space(tmp_path / "out")).look().lines if line.state == WAITING]
+    waiting = [line.share for line in Watch(open_storage(tmp_path / "out")).look().lines if line.state == WAITING]
     assert any(waiting) is (calls > 0) and all(0 <= share < 1 for share in waiting)
     counter = Counter()
     assert all_numbers(sweeping(progress=counter)["digits"]) == whole[0] and weights(tmp_path / "out") == whole[1]
@@ -140,7 +139,7 @@ def test_a_store_at_an_address(sweeping: Sweeping, tmp_path: Path, whole: Whole,
     assert not any("state-" in name or name.startswith((FLEETS, LEASES)) for name in found)
     assert not any(list(Path(working.opened(address).local).rglob("weights-*")))  # copies are not kept
     with pytest.raises(ConfigError, match="none that fsspec knows"):
-        open_space("nowhere://x")
+        open_storage("nowhere://x")
 
 
 def test_two_sweeps_share_a_store(planned: Planned, tmp_path: Path, whole: Whole) -> None:
@@ -151,7 +150,7 @@ def test_two_sweeps_share_a_store(planned: Planned, tmp_path: Path, whole: Whole
     second = planned(fleet=6)  # takes the fleets as the first has cut them
     assert [fleet.id for fleet in first.fleets] == [fleet.id for fleet in second.fleets] and len(first.fleets) == 6
 
-    class Slow(Here):
+    class Slow(Local):
         def start(self, order: Order) -> None:
             super().start(order)
             barrier.wait(120)  # both are at it
@@ -184,7 +183,7 @@ def test_another_plan_is_refused_while_one_is_at_work_and_goes_on_from_it_after(
 ) -> None:
     with pytest.raises(Interrupted):
         sweeping(stop=stop_after(3))
-    lease = Leases(open_space(str(tmp_path / "out"))).claim("fleet")
+    lease = Leases(open_storage(str(tmp_path / "out"))).claim("fleet")
     assert lease is not None
     experiment.write_text(experiment.read_text().replace("seeds = 2", "seeds = 3"))
     with pytest.raises(ResultsError, match=r"used by a sweep with another plan \(ewc, finetune on digits\).*--out"):
@@ -245,19 +244,19 @@ def test_a_fleet_that_does_not_fit_is_split_and_a_run_that_does_not_is_told(
 def test_what_fails_does_not_keep_the_rest_from_going_on(
     sweeping: Sweeping, tmp_path: Path, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = kinds.train_crew
+    train = runner.train_tasks
 
-    def fails(crew: Any, *given: Any, **more: Any) -> None:
-        if crew.cells[0].config.method == "finetune":
+    def fails(job: Any, *given: Any, **more: Any) -> None:
+        if job.runs[0].config.method == "finetune":
             raise DataError("There is no such image.")
-        train(crew, *given, **more)
+        train(job, *given, **more)
 
-    monkeypatch.setattr(kinds, "train_crew", fails)
+    monkeypatch.setattr(runner, "train_tasks", fails)
     with pytest.raises(Unfinished, match=r"2 runs are missing(.|\n)*no such image(.|\n)*--method finetune") as raised:
         sweeping()
     done = {label: numbers for label, numbers in whole[0].items() if label.startswith("ewc")}
     assert all_numbers(raised.value.results["digits"]) == done
-    monkeypatch.setattr(kinds, "train_crew", train)
+    monkeypatch.setattr(runner, "train_tasks", train)
     assert all_numbers(sweeping()["digits"]) == whole[0]
 
 
@@ -272,11 +271,11 @@ def test_runs_that_diverge_are_results(sweeping: Sweeping, experiment: Path) -> 
 
 
 def test_a_fleet_that_kills_its_workers_is_left_out(planned: Planned) -> None:
-    class Deadly(Here):
+    class Deadly(Local):
         deaths = 0
 
         def start(self, order: Order) -> None:
-            if order.fleet.cells[0].config.method == "finetune":
+            if order.fleet.runs[0].config.method == "finetune":
                 self.deaths += 1
                 self.ended.append((order, Outcome(DIED)))
             else:
@@ -317,8 +316,8 @@ def test_results_that_were_removed_are_made_again(sweeping: Sweeping, tmp_path: 
 
 
 def test_runs_that_others_finished_count_as_done(tmp_path: Path) -> None:
-    lease = Lease(open_space(tmp_path), "fleet", 1)
-    told = working.Told(lease, 10, Silent())
+    lease = Lease(open_storage(tmp_path), "fleet", 1)
+    told = working.LeaseProgress(lease, 10, Silent())
     told.before = 8
     two: Any = [None, None]
     told.fleet_starts(two, 50, 100)  # that go on: how far they had come counts at once

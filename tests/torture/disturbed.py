@@ -213,32 +213,25 @@ def import_everything() -> None:
     import matplotlib.font_manager
     import matplotlib.pyplot  # noqa: F401
 
-    import kenyon.cli.analyse
-    import kenyon.cli.data
-    import kenyon.cli.games
-    import kenyon.cli.report
-    import kenyon.cli.reproduce
-    import kenyon.cli.run
-    import kenyon.cli.search
-    import kenyon.cli.show
-    import kenyon.cli.sweep
+    import kenyon.cli.app
+    import kenyon.cli.results
+    import kenyon.datasets
     import kenyon.estimator
-    import kenyon.rl.runner
     import kenyon.sweep.leases
     import kenyon.sweep.plan
     import kenyon.sweep.storage
     from kenyon.datasets.archives import Archive, Dataset
-    from kenyon.experiments import training
+    from kenyon.experiments import games, training
 
     # Nobody waits for the leases of what was killed, and there is a state after every epoch.
     for place in (kenyon.sweep.leases, kenyon.sweep.plan):
         place.EXPIRY = 0.3
     kenyon.sweep.storage.Folder.pause = 0.01
-    for module in (training, kenyon.rl.runner):
+    for module in (training, games):
         module.SAVE_EVERY = module.REST = 0.0  # type: ignore[attr-defined]
     digest = hashlib.sha256(ARCHIVE).hexdigest()
     made = Archive("https://nowhere/made.tar.gz", len(ARCHIVE), f"sha256:{digest}", "made", ("it",))
-    kenyon.cli.data.DATASETS["made"] = Dataset("made", (made,))
+    kenyon.datasets.DATASETS["made"] = Dataset("made", (made,))
     # What is imported and read on the way, which takes longer than all the rest.
     nowhere = io.StringIO()
     with (

@@ -29,13 +29,13 @@ from kenyon.datasets.pickles import load_plain_pickle
 from kenyon.datasets.trees import Tar, Trait, Uses, Zip
 from kenyon.errors import KenyonError
 from kenyon.experiments import parse_settings
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import plan
-from kenyon.experiments.spec import Config
-from kenyon.experiments.spec_file import asked, read_config
+from kenyon.experiments.spec import merge_spec, read_spec
+from kenyon.experiments.store import read_state
 from kenyon.experiments.training import build_trainer
-from kenyon.experiments.unfinished import read_state
 from kenyon.experiments.weights import read_weights, rows_of
 from kenyon.report.formats import results_markdown
 from kenyon.report.page.sections import outdated_analysis, read_analysis
@@ -234,7 +234,7 @@ def _read_a_head(path: Path) -> None:
 def _weights(file: Callable[[str, Callable[[Path], Any]], Callable[[bytes], None]]) -> Callable[[bytes], None]:
     result = Result.load(FORMAT_1 / "result.json")
     config = Config.from_dict(result.config)
-    trainer = build_trainer([Cell(Point(config), 0)], find_source("digits").load(None), torch.device("cpu"))
+    trainer = build_trainer([RunSpec(GridPoint(config), 0)], find_source("digits").load(None), torch.device("cpu"))
 
     def read(path: Path) -> None:
         rows_of(trainer.net, read_weights(path, result.config, 0), trainer.method, 1)
@@ -302,9 +302,9 @@ def _read_analysis(path: Path) -> None:
 
 def _read_toml(folder: Path) -> Callable[[Path], None]:
     def read(path: Path) -> None:
-        wanted = asked(read_config(path), None, None, None, {})
+        wanted = merge_spec(read_spec(path), {})
         given = {"overrides": wanted.settings, "device": "cpu", "out": folder / "out"}
-        plan(wanted.benchmarks[0], wanted.methods, wanted.seeds, **given)  # type: ignore[arg-type]
+        plan(wanted.benchmarks[0], wanted.methods, wanted.seeds or 5, **given)  # type: ignore[arg-type]
 
     return read
 
@@ -327,12 +327,12 @@ def nothing_happens(patch: pytest.MonkeyPatch) -> None:
         raise _Trained("Here it would begin.")
 
     for place in (
-        "kenyon.cli.run.execute",
-        "kenyon.cli.search.execute_search",
-        "kenyon.cli.bench.run_bench",
-        "kenyon.cli.data.download",
-        "kenyon.cli.reproduce.reproduce",
-        "kenyon.cli.analyse.analyse",
+        "kenyon.experiments.runner.execute",
+        "kenyon.experiments.hyper_search.execute_search",
+        "kenyon.bench.run_bench",
+        "kenyon.datasets.download",
+        "kenyon.paper.reproduce.reproduce",
+        "kenyon.paper.analyses.analyse",
     ):
         patch.setattr(place, stop)
     patch.setattr("kenyon.experiments.runner.check_folders", lambda *what: None)

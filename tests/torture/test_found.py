@@ -14,13 +14,12 @@ from safetensors.torch import save as to_bytes
 
 from kenyon.bench.result import BenchResult
 from kenyon.errors import ConfigError, KenyonError, ResultsError
-from kenyon.experiments.results import Result
+from kenyon.experiments.config import Config
+from kenyon.experiments.results import GameResult, Result
 from kenyon.experiments.runner import check_seeds
-from kenyon.experiments.spec import Config
-from kenyon.experiments.spec_file import read_config
-from kenyon.experiments.unfinished import read_state
+from kenyon.experiments.spec import read_spec
+from kenyon.experiments.store import read_state
 from kenyon.experiments.weights import read_weights
-from kenyon.rl.results import GameResult
 from kenyon.training.checkpoint import StateError
 
 GOOD = Path(__file__).parents[1] / "experiments" / "format-1" / "result.json"
@@ -63,7 +62,7 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
     spoil(body)
     path = tmp_path / "result.json"
     path.write_text(json.dumps(body))
-    with pytest.raises(ResultsError, match=r"result\.json is not a Kenyon result"):
+    with pytest.raises(ResultsError, match=r"result\.json cannot be read as a Kenyon result"):
         Result.load(path)
 
 
@@ -71,11 +70,11 @@ def test_results_out_of_form(spoil: Callable[[Any], None], tmp_path: Path) -> No
     ("spoil", "told"),
     [
         (lambda body: body.pop("format"), "it has no format"),
-        (lambda body: body["config"].pop("games"), "config.games is no list of names"),
-        (lambda body: body["runs"][0]["scores"][0].pop(), "are not rows of 5 numbers"),
-        (lambda body: body["runs"][1]["scores"].pop(), "are not a row a moment"),
+        (lambda body: body["config"].pop("games"), r"required field `games` - at `\$.config`"),
+        (lambda body: body["runs"][0]["scores"][0].pop(), "is not rows of 5 numbers"),
+        (lambda body: body["runs"][1]["scores"].pop(), "are not a row for each moment"),
         (lambda body: body["moments"].clear(), "a game has no moment"),
-        (lambda body: body["config"].pop("training"), "config.training is no object"),
+        (lambda body: body["config"].pop("training"), r"required field `training` - at `\$.config`"),
     ],
 )
 def test_scores_out_of_form(spoil: Callable[[Any], None], told: str, tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ def test_names_in_a_result_stay_as_they_are() -> None:
 
 def test_json_that_is_nested_without_end(tmp_path: Path) -> None:
     path = tmp_path / "deep"
-    for opening, read in (("", Result.load), ("a = ", read_config), ("", BenchResult.load)):
+    for opening, read in (("", Result.load), ("a = ", read_spec), ("", BenchResult.load)):
         path.write_text(opening + "[" * 100_000)
         with pytest.raises(KenyonError, match="deep"):
             read(path)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import kenyon
-from kenyon.cli.show import load_results
 from kenyon.experiments import execute, plan
+from kenyon.experiments.compare import load_results
 from tests.experiments.small import all_numbers, weights
 from tests.torture.killing import call_of
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from kenyon.bench.result import Piece
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Split, Stream
-from kenyon.experiments.spec import Config
+from kenyon.experiments.config import Config
 
 if TYPE_CHECKING:
     from kenyon.bench.subject import State

@@ -34,7 +34,7 @@ from kenyon.bench.result import SECOND, Against, BenchResult, Piece, Record, Spr
 from kenyon.bench.subject import Subject, synthetic
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Source
-from kenyon.experiments.spec import configure
+from kenyon.experiments.config import configure
 from kenyon.methods import LEARNERS, find_method
 from kenyon.utils.text import counted
 from kenyon.utils.threads import cpu_threads

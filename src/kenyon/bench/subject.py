@@ -15,8 +15,8 @@ from kenyon.bench.result import Piece
 from kenyon.benchmarks.registry import Benchmark
 from kenyon.data import Source
 from kenyon.data.sources import Group
-from kenyon.experiments.grid import Cell, Point
-from kenyon.experiments.spec import Config
+from kenyon.experiments.config import Config
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.training import build_trainer
 from kenyon.methods.importance import GradientImportance
 from kenyon.random import Purpose
@@ -63,7 +63,7 @@ class Subject:
 
     def __init__(self, config: Config, source: Source, runs: int, device: torch.device) -> None:
         self.config, self.runs = config, runs
-        self.trainer = build_trainer([Cell(Point(config), seed) for seed in range(runs)], source, device)
+        self.trainer = build_trainer([RunSpec(GridPoint(config), seed) for seed in range(runs)], source, device)
         self.streams = self.trainer.fleet.streams
         self.begin(0)
 

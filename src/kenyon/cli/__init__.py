@@ -8,18 +8,18 @@ from types import TracebackType
 
 from kenyon.cli.signals import INTERRUPTED, TERMINATED, Terminated, leave_on_signals
 
-WHOLE = "KENYON_TRACEBACK"  # in the environment: errors in a user's own code are shown whole
+WHOLE = "KENYON_TRACEBACK"  # environment variable: show tracebacks of errors in the user's own code
 
 
 def program() -> None:
     """The process that `kenyon` and `python -m kenyon` start."""
     leave_on_signals()
-    sys.excepthook = _tell_of_bug
+    sys.excepthook = _print_bug
     main()
 
 
 def main() -> None:
-    """Run a command of the program. What the user can mend is told in one message, without a traceback."""
+    """Run a command. Errors that the user can correct are printed as one message, without a traceback."""
     from kenyon.errors import KenyonError
 
     try:
@@ -42,23 +42,23 @@ def main() -> None:
         sys.exit(TERMINATED)
     except Exception as error:
         if (short := _short_of_memory(error)) and not os.environ.get(WHOLE):
-            told = f" There is too little memory here ({short}). Results that were complete are saved. "
-            told += "Close other programs, or allow this one more (ulimit -v, or the memory of its job or container)."
-            _write_plain(f"Error:{told}")
+            text = f" There is too little memory here ({short}). Results that were complete are saved. "
+            text += "Close other programs, or allow this one more (ulimit -v, or the memory of its job or container)."
+            _write_plain(f"Error:{text}")
             sys.exit(1)
         from kenyon.utils.user_code import location_in_user_file
 
         where = "" if os.environ.get(WHOLE) else location_in_user_file(error)
         if not where:
             raise
-        told = f" {where}: {type(error).__name__}: {error}. What was finished is saved: mend it and run again."
+        text = f" {where}: {type(error).__name__}: {error}. Finished runs are saved: correct it and run again."
         stderr().print(
-            Text.assemble(("Error:", "bold red"), f"{told} {WHOLE}=1 shows the way there."), soft_wrap=True
+            Text.assemble(("Error:", "bold red"), f"{text} {WHOLE}=1 shows the traceback."), soft_wrap=True
         )
         sys.exit(1)
 
 
-# What Python, the system's loader, NumPy and PyTorch say where there is no memory for something.
+# Messages of Python, the system's loader, NumPy and PyTorch about too little memory.
 FULL = (
     "failed to map segment",
     "annot allocate memory",
@@ -72,7 +72,7 @@ FULL = (
 
 
 def _short_of_memory(error: BaseException | None) -> str:
-    """Of an error that comes from too little memory: what was too much, in the words of whoever found out."""
+    """Return the message of an error that comes from too little memory, or an empty text."""
     while error is not None:
         line = next((line for line in str(error).splitlines() if any(full in line for full in FULL)), "")
         if line or isinstance(error, MemoryError):
@@ -82,22 +82,22 @@ def _short_of_memory(error: BaseException | None) -> str:
 
 
 def _write_plain(text: str) -> None:
-    """Without the consoles, whose parts may have to be imported first."""
+    """Write to standard error without a console, whose parts may not be importable."""
     from kenyon.utils.text import printable
 
     if sys.stderr is not None:
         sys.stderr.write(f"{printable(text, lines=True)}\n")
 
 
-def _tell_of_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """An error that nobody expected, as Python shows it: what it names may come from files."""
+def _print_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print an unexpected error as Python does, without control characters: names may come from files."""
     import traceback
 
     _write_plain("".join(traceback.format_exception(kind, error, trace)).rstrip())
 
 
 class _Notices:
-    """What the library has to say beside results goes to standard error, where nothing else draws."""
+    """A reporter that prints notices of the library to standard error."""
 
     def progress(self, what: str, done: int, total: int) -> None:
         pass

@@ -1,4 +1,4 @@
-"""The program: its commands, in the order in which its help lists them."""
+"""The program: its commands, in the order of its help."""
 
 from __future__ import annotations
 
@@ -9,13 +9,24 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kenyon.cli.commands import data, looking, measuring, training
+from kenyon.cli.analyse import analyse
+from kenyon.cli.bench import bench
+from kenyon.cli.data import get, list_data
+from kenyon.cli.list import list_
+from kenyon.cli.report import report
+from kenyon.cli.reproduce import reproduce_
+from kenyon.cli.run import run
+from kenyon.cli.search import search
+from kenyon.cli.show import show
+from kenyon.cli.sweep import sweep
+from kenyon.cli.verify import verify
+from kenyon.cli.watch import watch
 from kenyon.utils.text import printable
 from kenyon.version import __version__
 
 
 class Commands(TyperGroup):
-    """The program's commands. Messages about what was typed have no control characters."""
+    """The program's commands. Messages about arguments have no control characters."""
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         with _plain_messages():
@@ -31,9 +42,9 @@ def _plain_messages() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told: Any = error
+        shown: Any = error
         if hasattr(error, "format_message"):  # Click's, or that of the copy of it which Typer may have
-            told.message = printable(str(told.message), lines=True)
+            shown.message = printable(str(shown.message), lines=True)
         raise
 
 
@@ -63,19 +74,19 @@ def options(
     pass
 
 
-app.command()(training.run)
-app.command()(training.search)
-app.command()(training.sweep)
-app.command(name="list")(looking.list_)
-app.command()(looking.show)
-app.command()(looking.analyse)
-app.command(name="reproduce")(measuring.reproduce_)
-app.command()(looking.report)
-app.command()(looking.verify)
-app.command()(looking.watch)
-app.command()(measuring.bench)
+app.command()(run)
+app.command()(search)
+app.command()(sweep)
+app.command(name="list")(list_)
+app.command()(show)
+app.command()(analyse)
+app.command(name="reproduce")(reproduce_)
+app.command()(report)
+app.command()(verify)
+app.command()(watch)
+app.command()(bench)
 
 datasets = typer.Typer(help="Fetch public datasets and see what is there.", no_args_is_help=True)
-datasets.command()(data.get)
-datasets.command(name="list")(data.list_data)
+datasets.command()(get)
+datasets.command(name="list")(list_data)
 app.add_typer(datasets, name="data")

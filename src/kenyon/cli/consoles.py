@@ -1,7 +1,8 @@
-"""Where commands speak: words as they are, for labels and paths may have brackets, and no numbers coloured.
+"""Consoles of the commands: text without markup, highlighting or control characters.
 
-Names come from files, and may hold sequences that a terminal obeys. All output goes through here: consoles show
-control characters as signs, and streams let nothing through but what consoles write to style text and move bars.
+Labels and paths have brackets, and names from files may contain sequences that a terminal interprets. All output
+passes through here: consoles replace control characters by signs, and streams let only pass what consoles write for
+styles and bars.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class PlainConsole(Console):
         super().__init__(markup=False, highlight=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Every piece of text comes through here, also those inside of tables and bars."""
+        """Replace control characters in every piece of text, also inside tables and bars."""
         if isinstance(renderable, str):
             renderable = printable(renderable, lines=True)
         elif isinstance(renderable, Text):
@@ -41,12 +42,12 @@ class PlainConsole(Console):
 
 
 def stdout() -> PlainConsole:
-    """For what was asked for."""
+    """Return the console for results."""
     return PlainConsole()
 
 
 def stderr(quiet: bool = False) -> PlainConsole:
-    """For what is told on the way, and for everything where standard output is for a program."""
+    """Return the console for notes and progress, and for all text where standard output is for a program."""
     return PlainConsole(stderr=True, quiet=quiet)
 
 
@@ -66,17 +67,17 @@ def tell_json(body: Any) -> None:
 
 
 class OutputError(KenyonError):
-    """Standard output that cannot be written to."""
+    """Standard output cannot be written to."""
 
 
 @contextlib.contextmanager
 def speaking() -> Iterator[None]:
-    """A program that speaks whatever its streams are like. Signs that they do not have become question marks; that
-    standard output is full is told in one sentence; and what is told on the way never stops a training.
+    """Guard the standard streams of a program: characters that they cannot encode become question marks, a full
+    standard output is one message, and errors of standard error are ignored.
     """
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Names of files may be no text at all, whatever the encoding.
+        # Names of files may not be valid text in any encoding.
         sys.stdout.reconfigure(errors="backslashreplace" if "utf" in sys.stdout.encoding.lower() else "replace")
     sys.stdout, sys.stderr = (
         stream and _Stream(stream, failed) for stream, failed in zip(before, (_full, _ignored), strict=True)
@@ -92,12 +93,12 @@ def speaking() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-# What Rich writes: styles, and what bars move by. Of every other control character, group 1 is missing.
+# Styles and cursor movements that Rich writes (group 1), and every other control character.
 _FOREIGN = re.compile(rf"(\x1b\[[0-9;]*m|\x1b\[1A|\x1b\[2K|\x1b\[\?25[hl]|\r(?=\x1b\[|\r?\n))|[{CONTROLS}]")
 
 
 class _Stream:
-    """A stream whose errors are handed to `failed`, and which lets through what moves no more than bars do."""
+    """A stream that hands errors to `failed` and replaces control characters other than those of styles and bars."""
 
     def __init__(self, stream: IO[str], failed: Callable[[OSError], None]) -> None:
         self._stream, self._failed = stream, failed
@@ -119,7 +120,7 @@ class _Stream:
         return getattr(self._stream, name)
 
     def _give_up(self, error: OSError) -> None:
-        """From here on nothing is written: Python would try once more at the end, and fail again."""
+        """Redirect the stream to nowhere: Python would try to flush it again at exit, and fail again."""
         with contextlib.suppress(OSError, ValueError):
             nothing = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nothing, self._stream.fileno())
@@ -128,16 +129,16 @@ class _Stream:
 
 
 def _full(error: OSError) -> None:
-    if isinstance(error, BrokenPipeError):  # who reads has read enough, as in `| head`
+    if isinstance(error, BrokenPipeError):  # the reader has ended, as in `| head`
         raise error
     raise OutputError(
-        f"Standard output cannot be written to: {error.strerror}. What was computed is saved; `kenyon show` tells it "
-        "again."
+        f"Standard output cannot be written to: {error.strerror}. What was computed is saved; `kenyon show` prints "
+        "it again."
     ) from error
 
 
 def _ignored(error: OSError) -> None:
-    """Nobody listens, and that is no reason to stop."""
+    """Ignore the error: training continues without its messages."""
 
 
 def _flush() -> None:

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
+import typer
 
-from kenyon.cli.consoles import stderr, stdout, tell_json
-from kenyon.datasets import DATASETS, data_folders, download, download_folder, locate
-from kenyon.errors import DataError, unknown
+from kenyon.cli.options import DataDir, Json
 
 
-def get_command(name: str, data: Path | None, url: str | None) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="See `kenyon data list`.")],
+    data: DataDir = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Another server for the same file."),
+    ] = None,
+) -> None:
+    """Download a public dataset: resumes where it stopped, and checks what arrived."""
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    from kenyon.cli.consoles import stderr
+    from kenyon.datasets import DATASETS, download, download_folder
+    from kenyon.errors import DataError, unknown
+
     if name not in DATASETS:
         if name == "digits":
             raise DataError(f"{name} comes with scikit-learn: there is nothing to get. `kenyon run {name}` has it.")
@@ -49,10 +60,16 @@ def get_command(name: str, data: Path | None, url: str | None) -> None:
     console.print(f"{name} is complete: {where}", soft_wrap=True)
 
 
-def list_command(data: Path | None, *, as_json: bool) -> None:
+def list_data(data: DataDir = None, json: Json = False) -> None:
+    """Say which datasets are there, and where."""
+    from rich.table import Table
+
+    from kenyon.cli.consoles import stdout, tell_json
+    from kenyon.datasets import DATASETS, data_folders, locate
+
     folders = data_folders(data)
     found = {name: locate(dataset, folders) for name, dataset in DATASETS.items()}
-    if as_json:
+    if json:
         body = {name: None if copy is None else str(copy.path) for name, copy in found.items()}
         tell_json({"datasets": body, "folders": [str(folder) for folder in folders]})
         return

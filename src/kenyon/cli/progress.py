@@ -1,13 +1,11 @@
-"""How the decoding of images shows itself: a bar with the time left on a terminal, a line now and then elsewhere.
-
-How a long run shows itself: bars with the time left on a terminal, a line now and then elsewhere.
-"""
+"""Progress of training and image decoding: bars with the time left on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from rich.console import Console
@@ -15,24 +13,28 @@ from rich.progress import BarColumn, Progress, Task, TaskID, TextColumn, TimeEla
 from rich.table import Column
 from rich.text import Text
 
-from kenyon.experiments.grid import AnyCell
+from kenyon.cli.stopping import StopAsked, stoppable
+from kenyon.experiments.grid import RunSpec
 from kenyon.experiments.runner import REFERENCE
 from kenyon.report.tables import duration
-from kenyon.rl.trainer import Agents
 from kenyon.training import Interrupted, Trainer
 from kenyon.utils.clock import Stopwatch
+from kenyon.utils.progress import reporting_to
+
+if TYPE_CHECKING:
+    from kenyon.rl.trainer import Agents
 
 DECODING_LINE_EVERY = 10.0  # seconds between lines where there is no terminal
 
 
 class Decoding:
-    """Listens to `kenyon.utils.progress`. Draws into bars that are there already: a terminal has room for one set."""
+    """Progress of image decoding, as a reporter. Draws into the bars of a run: a terminal has room for one set."""
 
     def __init__(self, console: Console, bars: Progress) -> None:
         self.console, self.bars = console, bars
         self.tasks: dict[str, TaskID] = {}
         self.begun: dict[str, Stopwatch] = {}
-        self.told = Stopwatch()
+        self.shown_at = Stopwatch()
 
     def progress(self, what: str, done: int, total: int) -> None:
         if self.console.is_terminal:
@@ -43,7 +45,7 @@ class Decoding:
             self._line(f"{what}: {total:,} images, once and for all")
         elif done == total:
             self._line(f"{what}: done in {duration(self.begun[what].seconds)}")
-        elif done and self.told.seconds > DECODING_LINE_EVERY:
+        elif done and self.shown_at.seconds > DECODING_LINE_EVERY:
             left = self.begun[what].seconds / done * (total - done)
             self._line(f"{what}: {done:,} of {total:,}, about {duration(left)} left")
         self.begun.setdefault(what, Stopwatch())
@@ -52,7 +54,7 @@ class Decoding:
         self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, text: str) -> None:
-        self.told.start()
+        self.shown_at.start()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -60,7 +62,7 @@ LINE_EVERY = 30.0  # seconds between lines where there is no terminal
 
 
 class Shortened(TextColumn):
-    """Text that gives way on a narrow terminal, as the bar does: how long it will take is always told whole."""
+    """Text that is shortened on a narrow terminal, so that the time left is shown in full."""
 
     def render(self, task: Task) -> Text:
         text = super().render(task)
@@ -69,13 +71,10 @@ class Shortened(TextColumn):
 
 
 class FleetBar:
-    """A bar a fleet on a terminal, and elsewhere a line now and then.
-
-    Draws on standard error, so that standard output holds results alone.
-    """
+    """A bar for each job on a terminal, and elsewhere a line now and then, on standard error."""
 
     def __init__(self, console: Console, stop: Callable[[], bool] = lambda: False) -> None:
-        """`stop`: asked before a fleet begins; once it says so, none does."""
+        """`stop`: called before a job begins; if it returns True, Interrupted is raised."""
         self.console, self.stop = console, stop
         self.bars = Progress(
             TextColumn("{task.description:<14}", markup=False, table_column=Column(no_wrap=True)),
@@ -87,7 +86,7 @@ class FleetBar:
             console=console,
         )
         self.bar: TaskID | None = None
-        self.name, self.total, self.told = "", 0, Stopwatch()
+        self.name, self.total, self.shown_at = "", 0, Stopwatch()
         self.begun, self.begun_at = Stopwatch(), 0
         self.fallen: set[int] = set()
 
@@ -116,7 +115,7 @@ class FleetBar:
     def goes_on(self, done: float, where: str) -> None:
         if self.console.is_terminal and self.bar is not None:
             self.bars.update(self.bar, completed=done, where=where)
-        elif self.told.seconds > LINE_EVERY and done > self.begun_at:
+        elif self.shown_at.seconds > LINE_EVERY and done > self.begun_at:
             left = self.begun.seconds / (done - self.begun_at) * (self.total - done)
             self._line(f"{self.name}: {where}, about {duration(left)} left")
 
@@ -128,13 +127,13 @@ class FleetBar:
             self._line(f"{self.name}: {where}")
 
     def _take_away(self) -> None:
-        """The bar of a training that broke off."""
+        """Remove the bar of a job that did not finish."""
         if self.bar is not None:
             self.bars.remove_task(self.bar)
             self.bar = None
 
     def newly_fallen(self, diverged: Sequence[list[int] | None]) -> Iterator[tuple[int, list[int]]]:
-        """Runs whose loss is no longer finite since the last time, and where that was."""
+        """Yield runs whose loss is not finite since the last call, with the place."""
         for run, place in enumerate(diverged):
             if place is not None and run not in self.fallen:
                 self.fallen.add(run)
@@ -144,19 +143,19 @@ class FleetBar:
         self.console.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, text: str) -> None:
-        self.told.start()
+        self.shown_at.start()
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 class RunProgress(FleetBar):
-    """Of runs that learn images or games."""
+    """Progress of jobs of images and games."""
 
-    cells: Sequence[AnyCell] = ()
-    spans = ""  # how many runs and points, where there are several points
+    runs: Sequence[RunSpec] = ()
+    spans = ""  # numbers of runs and points, if there are several points
 
-    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
-        self.cells, self.spans = cells, f"{_who(cells)}, " if _points(cells) > 1 else ""
-        self.begins(_name(cells), _who(cells), done, total)
+    def fleet_starts(self, runs: Sequence[RunSpec], done: int, total: int) -> None:
+        self.runs, self.spans = runs, f"{_who(runs)}, " if _points(runs) > 1 else ""
+        self.begins(_name(runs), _who(runs), done, total)
 
     def epoch_done(self, trainer: Trainer) -> None:
         at, epochs, stages = trainer.position, trainer.training.epochs, trainer.method.stages
@@ -164,16 +163,16 @@ class RunProgress(FleetBar):
         stage = f"{stages[trainer.stage].name}, " if len(stages) > 1 and at.phase < len(trainer.phases) else ""
         task = min(trainer.tasks_before + 1, tasks)
         for run, place in self.newly_fallen(at.diverged):
-            cell = self.cells[run]
+            spec = self.runs[run]
             self.warn(
-                f"{cell.point.label}: seed {cell.seed} stopped: its loss was no longer finite in "
+                f"{spec.point.label}: seed {spec.seed} stopped: its loss was no longer finite in "
                 f"task {place[0] + 1}, epoch {place[1] + 1}. {trainer.why_diverged(run)}"
                 f"{'The others go on.' if trainer.live else ''}"
             )
         self.goes_on(trainer.done, f"{self.spans}task {task}/{tasks}, {stage}epoch {at.epoch}/{epochs}")
 
     def update_done(self, agents: Agents) -> None:
-        """Of games: also how fast they play, and how well."""
+        """Show speed and recent scores of games."""
         at, updates = agents.position, agents.ppo.updates
         done = at.phase * updates + at.epoch
         for run, place in self.newly_fallen(at.diverged):
@@ -189,32 +188,43 @@ class RunProgress(FleetBar):
     def fleet_ends(self, seconds: float) -> None:
         self.ends(f"{self.spans}done in {duration(seconds)}")
 
-    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
+    def fleet_split(self, runs: Sequence[RunSpec], most: int) -> None:
         self._take_away()
         self.warn(
-            f"{_name(cells)}: there is no memory for {len(cells)} runs at once. They are trained in "
+            f"{_name(runs)}: there is no memory for {len(runs)} runs at once. They are trained in "
             f"fleets of at most {most}; the numbers stay the same."
         )
 
 
-def _points(cells: Sequence[AnyCell]) -> int:
-    return len({cell.point.name for cell in cells})
+def _points(runs: Sequence[RunSpec]) -> int:
+    return len({run.point.name for run in runs})
 
 
-def _name(cells: Sequence[AnyCell]) -> str:
-    point = cells[0].point
-    return point.label if _points(cells) == 1 else point.config.method
+def _name(runs: Sequence[RunSpec]) -> str:
+    point = runs[0].point
+    return point.label if _points(runs) == 1 else point.config.method
 
 
-def _who(cells: Sequence[AnyCell]) -> str:
-    if _points(cells) > 1:
-        return f"{len(cells)} runs of {_points(cells)} points"
-    seeds = f"seed {cells[0].seed}" if len(cells) == 1 else f"{len(cells)} seeds"
-    unasked = cells[0].point.config.method == REFERENCE
+def _who(runs: Sequence[RunSpec]) -> str:
+    if _points(runs) > 1:
+        return f"{len(runs)} runs of {_points(runs)} points"
+    seeds = f"seed {runs[0].seed}" if len(runs) == 1 else f"{len(runs)} seeds"
+    unasked = runs[0].point.config.method == REFERENCE
     return seeds + (", to measure forward transfer by (--no-fwt leaves it out)" if unasked else "")
 
 
 def _recent(agents: Agents) -> str:
-    """The mean score of the last episodes, over the runs that had any."""
+    """Return the mean score of recent episodes, over the runs that finished any."""
     means = [float(np.mean(scores)) for scores in agents.recent if scores]
     return f", score {np.mean(means):.1f}" if means else ""
+
+
+@contextmanager
+def watched(console: Console, moment: str = "epoch") -> Iterator[tuple[RunProgress, StopAsked]]:
+    """Show training, and end the program after saving when a signal asks to stop."""
+    with (
+        stoppable(console, moment) as stopping,
+        RunProgress(console, lambda: stopping.terminated) as progress,
+        reporting_to(Decoding(console, progress.bars)),
+    ):
+        yield progress, stopping

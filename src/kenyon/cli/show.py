@@ -1,39 +1,49 @@
-"""`kenyon show`: what a results folder holds."""
+"""`kenyon show`: the contents of a results folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+import typer
 
-from kenyon.cli.consoles import stderr, stdout, tell, tell_json
-from kenyon.cli.games import scores_json, scores_table
-from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.compare import File, labels, reported
-from kenyon.experiments.results import Kept, Result, plain
-from kenyon.experiments.runner import REFERENCE
-from kenyon.experiments.store import unfinished
-from kenyon.metrics import Array
-from kenyon.report.formats import results_csv, results_latex, results_markdown, scores_latex
-from kenyon.report.tables import diverged, duration, results_json, results_tables
-from kenyon.rl.results import GameResult, has_images, load_scores
-from kenyon.utils.text import counted, printable
+from kenyon.cli.options import Json, Results
 
-Played = Mapping[str, Mapping[str, GameResult]]  # suite -> label -> result
-Results = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from kenyon.experiments.results import GameResult, Result, ResultBase
+    from kenyon.metrics import Array
+
+    Played = Mapping[str, Mapping[str, GameResult]]  # suite -> label -> result
+    Accuracies = Mapping[str, Mapping[str, Result]]  # benchmark -> label -> result
 
 
-def show_command(
-    path: Path, *, form: str = "table", as_json: bool = False, as_markdown: bool = False, best: bool = False
+def show(
+    path: Results = Path("results"),
+    json: Json = False,
+    format_: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="table, markdown, latex, csv (all accuracies or scores, one in a row) or json.",
+        ),
+    ] = "table",
+    best: Annotated[bool, typer.Option("--best", help="Print the best of a LaTeX table in bold.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="The same as --format markdown.")] = False,
 ) -> None:
-    """Print the results at or below a path as a table, or in another form."""
-    if form not in PRINT:
-        raise unknown("format", form, PRINT)
-    asked = {form, "json" if as_json else form, "markdown" if as_markdown else form} - {"table"}
+    """Show saved results: the table, and for a single method its runs and settings."""
+    from kenyon.cli.consoles import stderr
+    from kenyon.errors import ConfigError, unknown
+    from kenyon.experiments.compare import has_images, load_results, load_scores
+    from kenyon.experiments.store import unfinished
+
+    if format_ not in PRINT:
+        raise unknown("format", format_, PRINT)
+    asked = {format_, "json" if json else format_, "markdown" if markdown else format_} - {"table"}
     if len(asked) > 1:
         raise ConfigError("--format, --json and --markdown are forms of one answer. Choose one.")
     form = asked.pop() if asked else "table"
@@ -41,12 +51,16 @@ def show_command(
         raise ConfigError("--best is for LaTeX tables. Give --format latex with it, or leave it out.")
     played = load_scores(path)
     results = {} if played and not has_images(path) else load_results(path)
-    if told := unfinished(path):
-        stderr().print(told, soft_wrap=True)
+    if note := unfinished(path):
+        stderr().print(note, soft_wrap=True)
     PRINT[form](played, results, best)
 
 
-def _print_markdown(played: Played, results: Results, best: bool) -> None:
+def _print_markdown(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stderr, tell
+    from kenyon.errors import ConfigError
+    from kenyon.report.formats import results_markdown
+
     if played and results:
         stderr().print("Scores of games are left out: --markdown is for accuracies.", soft_wrap=True)
     if not results:
@@ -56,33 +70,47 @@ def _print_markdown(played: Played, results: Results, best: bool) -> None:
     tell(results_markdown(results))
 
 
-def _print_latex(played: Played, results: Results, best: bool) -> None:
+def _print_latex(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import tell
+    from kenyon.report.formats import results_latex, scores_latex
+
     tables = [scores_latex(title, scores, best=best) for title, scores in played.items()]
     tables += [results_latex(methods, best=best) for methods in results.values()]
     tell("\n\n".join(tables))
 
 
-def _print_csv(played: Played, results: Results, best: bool) -> None:
-    groups: list[Mapping[str, Kept[Any, Any]]] = [*played.values(), *results.values()]
+def _print_csv(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stderr, tell
+    from kenyon.report.formats import results_csv
+    from kenyon.report.tables import diverged
+
+    groups: list[Mapping[str, ResultBase]] = [*played.values(), *results.values()]
     for note in (note for some in groups for note in diverged(some)):
         stderr().print(f"{note} Left out.", soft_wrap=True)
     tell(results_csv(r for some in groups for r in some.values()).rstrip("\n"))
 
 
-def _print_json(played: Played, results: Results, best: bool) -> None:
-    body = {suite: scores_json(scores) for suite, scores in played.items()}
+def _print_json(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import tell_json
+    from kenyon.cli.results import bodies_of
+
+    body = bodies_of(played, 0.0)
     for name, methods in results.items():
-        device = ", ".join(sorted({f.device for r in methods.values() for f in r.fleets}))
-        body[name] = results_json(methods, sum(r.seconds for r in methods.values()), device)
-    tell_json(plain(body))
+        body |= bodies_of({name: methods}, sum(r.seconds for r in methods.values()))
+    tell_json(body)
 
 
-def _print_tables(played: Played, results: Results, best: bool) -> None:
+def _print_tables(played: Played, results: Accuracies, best: bool) -> None:
+    from kenyon.cli.consoles import stdout
+    from kenyon.cli.results import scores_table
+    from kenyon.experiments.runner import REFERENCE
+    from kenyon.report.tables import results_tables
+
     console = stdout()
     for title, scores in played.items():
         console.print(scores_table(scores, title))
     for methods in results.values():
-        # The reference for FWT has no average accuracy worth showing, unless it is all there is.
+        # The reference for FWT is shown only if there is nothing else.
         shown = {name: r for name, r in methods.items() if r.method != REFERENCE} or methods
         for table in results_tables(shown):
             console.print(table)
@@ -93,7 +121,7 @@ def _print_tables(played: Played, results: Results, best: bool) -> None:
         _details_of_games(console, next(iter(scores.values())))
 
 
-PRINT: dict[str, Callable[[Played, Results, bool], None]] = {
+PRINT: dict[str, Callable[[Played, Accuracies, bool], None]] = {
     "table": _print_tables,
     "markdown": _print_markdown,
     "latex": _print_latex,
@@ -102,34 +130,21 @@ PRINT: dict[str, Callable[[Played, Results, bool], None]] = {
 }
 
 
-def load_results(path: Path) -> dict[str, dict[str, Result]]:
-    """All results at or below a path: benchmark -> label -> result, points in the order of their values. Labels tell
-    apart what was made under different settings.
-    """
-    files = [File(name.as_posix(), result, name) for name, result in reported(path)]
-    files.sort(key=lambda f: (f.result.benchmark, f.result.method, list(f.result.point.items())))
-    groups: dict[str, list[File[Result]]] = {}
-    for file in files:
-        groups.setdefault(file.result.title, []).append(file)
-    found: dict[str, dict[str, Result]] = {}
-    for title, some in groups.items():
-        named = {id(file): label for file, label in labels(some, apart=True)}
-        found[title] = {named[id(file)]: file.result for file in some}
-    return found
+def _made(console: Console, result: ResultBase) -> None:
+    """Print settings, device, date and versions."""
+    from kenyon.report.tables import duration
+    from kenyon.utils.text import counted, printable
 
-
-def _made(console: Console, result: Kept[Any, Any]) -> None:
-    """With which settings, where, when and by what."""
     settings = {k: v for part in ("training", "architecture", "hyper") for k, v in result.config[part].items()}
     console.print("Settings: " + printable(", ".join(f"{k}={v}" for k, v in settings.items())))
     for fleet in result.fleets:
         versions = printable(", ".join(f"{k} {v}" for k, v in fleet.versions.items()))
-        beside = f", their share of {fleet.together} runs trained together" if fleet.together else ""
+        shared = f", their share of {fleet.together} runs trained together" if fleet.together else ""
         exact = ", deterministic" if fleet.deterministic else ""
-        beside += f", on a device shared with {counted(fleet.sharing, 'other training')}" if fleet.sharing else ""
+        shared += f", on a device shared with {counted(fleet.sharing, 'other training')}" if fleet.sharing else ""
         console.print(
             f"Seeds {', '.join(map(str, fleet.seeds))}: {duration(fleet.seconds)} on {printable(fleet.device)} "
-            f"({printable(fleet.precision)}{exact}){beside}, {printable(fleet.finished)}; {versions}",
+            f"({printable(fleet.precision)}{exact}){shared}, {printable(fleet.finished)}; {versions}",
         )
 
     if result.unsealed:
@@ -137,7 +152,7 @@ def _made(console: Console, result: Kept[Any, Any]) -> None:
         console.print(f"Unsealed: an earlier version wrote the numbers of seeds {seeds}, without a checksum.")
 
 
-def _diverged(console: Console, result: Kept[Any, Any], where: Callable[[int, int], str]) -> None:
+def _diverged(console: Console, result: ResultBase, where: Callable[[int, int], str]) -> None:
     for run in result.runs:
         if run.diverged is not None:
             console.print(f"Seed {run.seed}: diverged in {where(*run.diverged)}.")
@@ -171,14 +186,17 @@ def _details(console: Console, result: Result) -> None:
 
 
 def _fitting(tasks: int, width: int) -> list[int]:
-    """As many tasks as have room side by side, evenly spaced, the first and the last among them."""
-    room = max(2, (width - 14) // 5)  # columns of four characters beside the names of rows
-    if tasks <= room:
+    """Return as many tasks as fit into a width, evenly spaced, with the first and the last."""
+    most = max(2, (width - 14) // 5)  # columns of four characters, after the names of rows
+    if tasks <= most:
         return list(range(tasks))
-    return sorted({round(i * (tasks - 1) / (room - 1)) for i in range(room)})
+    return sorted({round(i * (tasks - 1) / (most - 1)) for i in range(most)})
 
 
 def _by_task(title: str, rows: dict[str, Array], tasks: list[int], form: str) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", no_wrap=True)
     for t in tasks:

@@ -1,8 +1,8 @@
-"""Signals before and after a training: SIGINT and SIGTERM end the process at once, with their exit codes.
+"""Signals outside of training: SIGINT and SIGTERM end the process at once, with their exit codes.
 
-A training answers them itself while it lasts (`kenyon.cli.stopping`). Everything else that Kenyon does may end at any
-moment, since files are there whole or not at all; so nothing is raised, which an import or a callback could swallow
-or print. Imports little: what comes before it is the time in which Python itself answers.
+During training they are handled in `kenyon.cli.stopping`. All other work may end at any moment, since files are
+written atomically; so nothing is raised, which an import or a callback could swallow or print. Imports little: until
+it is imported, Python itself handles signals.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Terminated(BaseException):
-    """SIGTERM, and what is under way takes too long to wait for. Like KeyboardInterrupt, no error to be handled."""
+    """SIGTERM, while the current work takes too long to wait for. Like KeyboardInterrupt, not an Exception."""
 
 
 class Heard:
-    """Which signal ended something."""
+    """The exit code of the signal that was received."""
 
     code = INTERRUPTED
 
 
 def leave_on_signals() -> None:
-    """From now on, and until the interpreter is gone. For a process that is the program, not for `import kenyon`."""
-    atexit.register(_deaf)  # the first to register is the last to be called
+    """End the process on signals from now on. For the program, not for `import kenyon`."""
+    atexit.register(_deaf)  # registered first, called last
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:  # as for a command in the background of a script
             signal.signal(number, _leave)
@@ -39,7 +39,7 @@ def leave_on_signals() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[Heard]:
-    """Inside, either signal raises KeyboardInterrupt, once: for work that tells what it has in the end."""
+    """Raise KeyboardInterrupt once for either signal inside the context: for work that reports at its end."""
     heard, before = Heard(), {number: signal.getsignal(number) for number in SIGNALS}
 
     def restore() -> None:
@@ -62,13 +62,13 @@ def interruptible() -> Iterator[Heard]:
 def _leave(number: int, frame: FrameType | None) -> None:
     processes = sys.modules.get("multiprocessing.process")
     for child in processes.active_children() if processes else ():
-        child.terminate()  # workers of a sweep, which save what they have; a regular end would end them too
+        child.terminate()  # workers of a sweep, which save; a regular exit would end them too
     if sys.__stderr__ is not None and sys.__stderr__.isatty():
         os.write(sys.__stderr__.fileno(), b"\x1b[?25h")  # the cursor, which bars hide
     os._exit(128 + number)
 
 
 def _deaf() -> None:
-    """Everything is done. Python is about to give the signals back to the system, and would be killed by one."""
+    """Ignore signals at exit. Python is about to restore the default handlers, which would kill it."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

@@ -1,8 +1,8 @@
-"""Signals: how a user or a scheduler asks a training to end, and how soon it does.
+"""Signals during training: how a user or a scheduler asks it to stop, and how soon it does.
 
-Ctrl-C: this epoch is finished and saved. Twice: it ends at once. SIGTERM, which schedulers send half a minute or less
-before they kill: the epoch is finished if that takes no longer than GRACE, otherwise it ends at once. At once means:
-the last complete epoch that is still at hand is saved (`kenyon.training.checkpoint`), and the program ends.
+Ctrl-C: the epoch is finished and saved. Twice: it ends at once. SIGTERM, which schedulers send half a minute or less
+before they kill: the epoch is finished if that takes no longer than GRACE, otherwise training ends at once. At once
+means that the last complete epoch in memory is saved (`kenyon.training.checkpoint`), and the program ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRACE = 2.0  # seconds that an epoch may still take after SIGTERM
 
 @contextmanager
 def stop_on_signals(console: Console, moment: str = "epoch") -> Iterator[StopAsked]:
-    """`moment`: what is finished first, an epoch or an update."""
+    """Handle signals inside the context. `moment`: what is finished first, an epoch or an update."""
     asked = StopAsked(console, moment)
     heard = {signal.SIGINT: asked.hear_interrupt, signal.SIGTERM: asked.hear_terminate}
     if hasattr(signal, "SIGALRM"):
@@ -38,26 +38,28 @@ def stop_on_signals(console: Console, moment: str = "epoch") -> Iterator[StopAsk
 
 
 @contextmanager
-def stoppable(told: Console, moment: str = "epoch") -> Iterator[StopAsked]:
-    """What is asked to stop, and does, ends the program with a word and the signal's code."""
-    with stop_on_signals(told, moment) as stopping:
+def stoppable(console: Console, moment: str = "epoch") -> Iterator[StopAsked]:
+    """End the program with a message and the signal's exit code when training was stopped."""
+    with stop_on_signals(console, moment) as stopping:
         try:
             yield stopping
         except Interrupted:
-            told.print("Stopped, and saved. The same command continues from here.", style="yellow")
+            console.print("Stopped, and saved. The same command continues from here.", style="yellow")
             sys.exit(stopping.code)
         except (KeyboardInterrupt, Terminated):
-            told.print(f"Stopped at once. The same command continues from the last {moment} saved.", style="yellow")
+            console.print(
+                f"Stopped at once. The same command continues from the last {moment} saved.", style="yellow"
+            )
             sys.exit(stopping.code)
 
 
 class StopAsked:
-    """Asked after every epoch whether to stop there."""
+    """The `stop` function of a training: True after a signal."""
 
     def __init__(self, console: Console, moment: str = "epoch") -> None:
         self.console, self.moment = console, moment
         self.interrupts, self.terminated = 0, False
-        self.stopping = False  # the epoch is over, and its state is being saved
+        self.stopping = False  # the epoch has ended, and its state is being saved
 
     @property
     def code(self) -> int:
@@ -66,17 +68,17 @@ class StopAsked:
     def hear_interrupt(self, number: int, frame: FrameType | None) -> None:
         self.interrupts += 1
         if self.stopping and self.interrupts == 2:
-            self._tell("Saving. Once more to stop without it.")
+            self._print("Saving. Once more to stop without it.")
         elif self.interrupts > 1:
             raise KeyboardInterrupt
         else:
-            self._tell(f"Finishing this {self.moment}, then saving. Once more to stop at once.")
+            self._print(f"Finishing this {self.moment}, then saving. Once more to stop at once.")
 
     def hear_terminate(self, number: int, frame: FrameType | None) -> None:
         if self.terminated:
-            return  # some schedulers say it twice, and it is being done
+            return  # some schedulers send it twice
         self.terminated = True
-        self._tell("Asked to terminate: saving.")
+        self._print("Asked to terminate: saving.")
         if not self.stopping:
             if not hasattr(signal, "setitimer"):
                 raise Terminated
@@ -95,5 +97,5 @@ class StopAsked:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _tell(self, text: str) -> None:
+    def _print(self, text: str) -> None:
         self.console.print(text, style="yellow")

@@ -1,25 +1,46 @@
-"""`kenyon verify`: which files are whole."""
+"""`kenyon verify`: compare files with their checksums."""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+import typer
 
-from kenyon.cli.consoles import stdout, tell_json
-from kenyon.report.verify import BAD, State, Verified, accept, verify
+from kenyon.cli.options import Json
 
-FEW = 24  # files of which each has a row; of more only those that are neither whole nor unsealed
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kenyon.report.verify import Verified
+
+FEW = 24  # files that are all listed; of more only those that are neither whole nor unsealed
 
 
-def verify_command(path: Path, *, accepting: bool, as_json: bool) -> None:
-    found = [accept(path)] if accepting else verify(path)
+def verify(
+    path: Annotated[Path, typer.Argument(help="A results folder, or a file that Kenyon has written.")] = Path(
+        "results"
+    ),
+    accept: Annotated[
+        bool,
+        typer.Option("--accept", help="Take this one file as it is, after an edit that was meant."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compare files with their checksums: which are whole, changed or missing.
+
+    The exit code is 1 where a file has changed, is missing or cannot be read.
+    """
+    from kenyon.cli.consoles import stdout, tell_json
+    from kenyon.report.verify import BAD, State
+    from kenyon.report.verify import accept as accept_file
+    from kenyon.report.verify import verify as verify_files
+
+    found = [accept_file(path)] if accept else verify_files(path)
     counts = Counter(one.state for one in found)
-    if as_json:
+    if json:
         files = [{"path": str(one.path), "state": one.state, "why": one.why} for one in found]
         tell_json({"counts": {state: counts[state] for state in get_args(State)}, "files": files})
     else:
@@ -27,13 +48,16 @@ def verify_command(path: Path, *, accepting: bool, as_json: bool) -> None:
         rows = found if len(found) <= FEW else [one for one in found if one.state not in ("whole", "unsealed")]
         if rows:
             console.print(_table(rows, path))
-        said = [f"{counts[state]:,} {state}" for state in get_args(State) if counts[state] or state in BAD]
-        console.print(f"{', '.join(said)}.", soft_wrap=True)
+        numbers = [f"{counts[state]:,} {state}" for state in get_args(State) if counts[state] or state in BAD]
+        console.print(f"{', '.join(numbers)}.", soft_wrap=True)
     if any(counts[state] for state in BAD):
         sys.exit(1)
 
 
 def _table(rows: list[Verified], path: Path) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("file", overflow="fold")
     table.add_column("state", no_wrap=True)

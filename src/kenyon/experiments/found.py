@@ -1,9 +1,11 @@
-"""What a search found: the score of every point, the best of them, and where the choice comes from."""
+"""The outcome of a search: the score of every point, the best of them, and the origin of the choice, as TOML."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from typing import Any
 from kenyon.data import SearchProtocol
 from kenyon.errors import ResultsError
 from kenyon.experiments.results import Result, value_text
-from kenyon.experiments.spec_file import toml_text
 from kenyon.metrics import Summary
 from kenyon.utils.files import write_atomically
 
@@ -20,9 +21,9 @@ FILE = "best.toml"
 
 @dataclass(frozen=True)
 class Score:
-    """A point, and its average accuracy in the end on held-out training data, in per cent."""
+    """A point, and its final average accuracy on held-out training data, in per cent."""
 
-    settings: dict[str, Any]  # its values of the settings that vary
+    settings: dict[str, Any]  # values of the settings that vary
     aac: Summary | None  # over the folds; None if the loss of one did not stay finite
 
     @property
@@ -36,18 +37,18 @@ class Score:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found: `best`, the scores of all points, and where the choice comes from."""
+    """The outcome of a search: `best`, the scores of all points, and the origin of the choice."""
 
     benchmark: str
     method: str
     protocol: SearchProtocol
-    stream: str  # what the protocol changes of this benchmark's stream, in words
+    stream: str  # how the protocol changes the benchmark's stream, for people
     tasks: int
     epochs: int | None  # a task; None where it is one of the settings that vary
-    seeds: tuple[int, ...]  # one a fold
+    seeds: tuple[int, ...]  # one for each fold
     fixed: dict[str, Any]  # settings given for all points
     scores: tuple[Score, ...]  # the best first
-    made: dict[str, Any]  # by what: versions, device, search
+    made: dict[str, Any]  # origin: versions, device, search
     folder: Path
 
     @property
@@ -61,11 +62,11 @@ class Found:
 
     @property
     def path(self) -> Path:
-        """Of the file that `kenyon run --config` takes."""
+        """The file that `kenyon run --config` takes."""
         return self.folder / FILE
 
     def behind(self, score: Score) -> Summary | None:
-        """By how much a point is behind the best, fold by fold: equal folds have equal tasks and first weights."""
+        """Return the difference to the best point, fold by fold: equal folds have equal tasks and first weights."""
         best = self.scores[0].aac
         if score.aac is None or best is None:
             return None
@@ -73,17 +74,17 @@ class Found:
 
     @property
     def at_the_end(self) -> list[str]:
-        """Of which settings the best value is the smallest or the largest that was tried, in words."""
+        """Sentences about settings whose best value is the smallest or the largest that was tried."""
         found = []
         for name, best in self.best.items():
             tried = {score.settings[name] for score in self.scores if name in score.settings}
-            if len(tried) > 2 and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in tried):
+            if len(tried) > 2 and all(type(v) in (int, float) for v in tried):
                 end = {min(tried): "smallest", max(tried): "largest"}.get(best)
                 found += [f"{name}={value_text(best)} is the {end} that was tried"] if end else []
         return found
 
     def table(self) -> str:
-        """The points, best first: mean ± standard error over the folds, and how far each is behind the best."""
+        """Return the points as text, best first: mean ± standard error over the folds, and difference to the best."""
         names = list(self.scores[0].settings)
         rows = [[*names, "AAC %", "behind the best"]]
         for score in self.scores:
@@ -99,7 +100,7 @@ class Found:
         return "\n".join(lines)
 
     def to_toml(self) -> str:
-        """The choice as a configuration. The epochs of a search that was made shorter are no part of it."""
+        """Return the choice as a file for `kenyon run --config`. Epochs given for the search are not part of it."""
         chosen = {name: value for name, value in self.fixed.items() if name != "epochs"} | self.best
         first = self.scores[0].aac
         assert first is not None
@@ -137,13 +138,13 @@ def _numbers(aac: Summary | None) -> dict[str, Any]:
 
 
 def ranked(results: Sequence[Result]) -> tuple[Score, ...]:
-    """Best first; of equal ones that which was asked for first. Points that did not stay finite come last."""
+    """Return scores, best first, equal ones in the order given. Points that did not stay finite come last."""
     scores = map(Score.of, results)
     return tuple(sorted(scores, key=lambda score: -score.mean if score.aac else math.inf))
 
 
 def made_by(results: Sequence[Result], **more: Any) -> dict[str, Any]:
-    """Device, versions and time of the fleets."""
+    """Return device, versions and time of the training."""
     fleets = [fleet for result in results for fleet in result.fleets]
     together: Mapping[str, list[str]] = {
         "device": sorted({fleet.device for fleet in fleets}),
@@ -159,3 +160,47 @@ def made_by(results: Sequence[Result], **more: Any) -> dict[str, Any]:
         "seconds": round(sum(fleet.seconds for fleet in fleets), 2),
         **more,
     }
+
+
+# ------------------------------------------------------------------------------------------------- TOML
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def toml_text(body: Mapping[str, Any], comment: str = "") -> str:
+    """Return a TOML document of plain values, which come first, tables of such, and lists of tables."""
+    head = [f"# {line}".rstrip() for line in comment.splitlines()]
+    return "\n".join([*head, *_table(body, ())]).strip("\n") + "\n"
+
+
+def _table(body: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
+    tables = {name: list(_tables(value)) for name, value in body.items()}
+    for name, value in body.items():
+        if not tables[name]:
+            yield f"{_key(name)} = {_value(value)}"
+    for name, found in tables.items():
+        inner = (*path, _key(name))
+        brackets = ("[", "]") if isinstance(body[name], Mapping) else ("[[", "]]")
+        for one in found:
+            yield from ("", f"{brackets[0]}{'.'.join(inner)}{brackets[1]}", *_table(one, inner))
+
+
+def _tables(value: Any) -> Sequence[Mapping[str, Any]]:
+    """Return a table, or the tables of a list; empty for other values."""
+    if isinstance(value, Mapping):
+        return [value]
+    return value if type(value) in (list, tuple) and all(isinstance(one, Mapping) for one in value) else []
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _value(name)
+
+
+def _value(value: Any) -> str:
+    if type(value) in (list, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if type(value) is float:
+        return repr(value)  # TOML has nan and inf
+    if not isinstance(value, (str, int, float)):
+        raise TypeError(f"TOML has no {type(value).__name__}")
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # JSON allows the character DEL

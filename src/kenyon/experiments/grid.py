@@ -1,34 +1,30 @@
-"""Grids: settings with several values, and the points and cells they make.
+"""Grid points and run specifications: settings with several values, and the runs they make.
 
-A *point* is one combination of values: a configuration. A *cell* is a point and a seed: one run. Equal seeds have
-equal first weights, task orders and dropout at every point, so points are compared in pairs.
+A *grid point* is one combination of values: a configuration. A *run specification* is a grid point and a seed. Equal
+seeds have equal first weights, task orders and dropout at every point, so points are compared in pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from kenyon.data import SearchProtocol
 from kenyon.errors import ConfigError
+from kenyon.experiments.config import Config, configure, is_suite, settings
 from kenyon.experiments.results import point_label, point_name, value_text
-from kenyon.experiments.spec import Config, Configured, configure, settings
 
-LARGEST = 10_000  # runs of one call; a slip of the hand is more likely than the wish for more
-
-
-C = TypeVar("C", bound=Configured)
-Co = TypeVar("Co", bound=Configured, covariant=True)
+LARGEST = 10_000  # runs of one call; more are likely a mistake
 
 
 @dataclass(frozen=True)
-class PointOf(Generic[Co]):
-    """A configuration, and its values of the settings that were given as lists; without a grid there are none."""
+class GridPoint:
+    """A configuration, and its values of the settings that were given as lists."""
 
-    config: Co
+    config: Config
     varied: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -41,26 +37,19 @@ class PointOf(Generic[Co]):
 
 
 @dataclass(frozen=True)
-class CellOf(Generic[Co]):
-    """One run."""
+class RunSpec:
+    """A grid point and a seed: one run."""
 
-    point: PointOf[Co]
+    point: GridPoint
     seed: int
 
     @property
-    def config(self) -> Co:
+    def config(self) -> Config:
         return self.point.config
 
 
-# Of images, and of whatever is learned.
-Point = PointOf[Config]
-Cell = CellOf[Config]
-AnyPoint = PointOf[Configured]
-AnyCell = CellOf[Configured]
-
-
 def listed(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with lists as lists, whatever sequence or array they were given as."""
+    """Return the settings as plain values, and sequences and arrays of values as lists."""
     return {name: _listed(name, value) for name, value in overrides.items()}
 
 
@@ -80,8 +69,13 @@ def _listed(name: str, value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's and PyTorch's arrays and numbers as Python's."""
+    """Return arrays and numbers of NumPy and PyTorch as Python's."""
     return value.tolist() if hasattr(value, "tolist") else value
+
+
+def lists_of(given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the settings that vary: those given as lists."""
+    return {name: value for name, value in given.items() if type(value) is list}
 
 
 def expand(
@@ -90,35 +84,25 @@ def expand(
     given: Mapping[str, Any],
     *,
     tasks: int | None = None,
+    games: Sequence[str] | None = None,
     search: SearchProtocol | None = None,
-) -> list[Point]:
-    """Every combination of the listed settings that the method has, in the order of its settings."""
-
-    def configured(values: dict[str, Any]) -> Config:
-        return configure(benchmark, method, tasks=tasks, overrides=values, search=search)
-
-    return combined({name: given[name] for name in settings(method) if name in given}, configured)
-
-
-def combined(mine: Mapping[str, Any], configured: Callable[[dict[str, Any]], C]) -> list[PointOf[C]]:
-    """A point for every combination of the settings that are lists."""
-    lists = {name: values for name, values in mine.items() if isinstance(values, list)}
+) -> list[GridPoint]:
+    """Return a point for each combination of the listed settings, of those in `given` that the method has."""
+    names = settings(method, games=is_suite(benchmark))
+    taken = {name: given[name] for name in names if name in given}
+    lists = lists_of(taken)
     points = []
     for values in product(*lists.values()):
         varied = dict(zip(lists, values, strict=True))
-        points.append(PointOf(configured({**mine, **varied}), varied))
+        config = configure(benchmark, method, tasks=tasks, games=games, overrides={**taken, **varied}, search=search)
+        points.append(GridPoint(config, varied))
     return points
 
 
-def check_size(
-    methods: Sequence[str],
-    given: Mapping[str, Any],
-    seeds: int,
-    settings_of: Callable[[str], Sequence[str]] = settings,
-) -> None:
-    """Refuse runs beyond reason before the points of a grid are even listed."""
-    sizes = {name: len(values) for name, values in given.items() if isinstance(values, list)}
-    points = sum(prod(sizes.get(name, 1) for name in settings_of(method)) for method in methods)
+def check_size(methods: Sequence[str], given: Mapping[str, Any], seeds: int, *, games: bool = False) -> None:
+    """Refuse more runs than `LARGEST`, before the points of a grid are listed."""
+    sizes = {name: len(values) for name, values in lists_of(given).items()}
+    points = sum(prod(sizes.get(name, 1) for name in settings(method, games=games)) for method in methods)
     if points * seeds > LARGEST:
         what = f"The grid has {points:,} points; with {seeds:,} seeds each" if sizes else f"With {seeds:,} seeds"
         raise ConfigError(
@@ -127,8 +111,8 @@ def check_size(
         )
 
 
-def reference_for(point: Point, references: Sequence[Point]) -> Point | None:
-    """The reference trained with the same values, as far as it has the settings."""
+def reference_for(point: GridPoint, references: Sequence[GridPoint]) -> GridPoint | None:
+    """Return the reference trained with the same values, as far as it has the settings."""
     for reference in references:
         if all(point.varied.get(name) == value for name, value in reference.varied.items()):
             return reference

@@ -1,8 +1,6 @@
-"""Which points a search tries: a grid at once, or batches that learn from those before them.
+"""Hyper-parameter search: the points of a grid, or points that Optuna proposes, scored on held-out training data.
 
-Choose hyper-parameters: the points of a search are runs of one fleet, scored on held-out training data.
-
-Nothing here can look at test data: a run of a search is cut from a source that has none (`kenyon.data.holdout`).
+A run of a search uses a source without test data (`kenyon.data.holdout`).
 """
 
 from __future__ import annotations
@@ -22,31 +20,33 @@ from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import FIRST_SEED, SearchProtocol
 from kenyon.data.holdout import SHORT
 from kenyon.errors import ConfigError, optional_import, unknown
+from kenyon.experiments.config import configure, kind_of, settings
 from kenyon.experiments.found import Found, Score, made_by, ranked
-from kenyon.experiments.grid import Point, check_size, listed
+from kenyon.experiments.grid import GridPoint, check_size, listed, lists_of
 from kenyon.experiments.progress import Progress, check_progress
 from kenyon.experiments.results import Result
-from kenyon.experiments.runner import Plan, check_fleet, check_folders, execute, source_of
-from kenyon.experiments.spec import configure, kind_of, settings
+from kenyon.experiments.runner import Plan, check_folders, execute, source_of
+from kenyon.experiments.scheduler import MOST
+from kenyon.experiments.spec import Experiment
 from kenyon.experiments.store import method_folder
 from kenyon.methods import find_method
 from kenyon.training import choose_device
 from kenyon.utils.files import as_path
 
 Values = dict[str, Any]  # of the settings that vary
-DIGITS = 3  # significant, of a proposed number: more say nothing, and fill the names of folders
+DIGITS = 3  # significant digits of a proposed number; they are in names of folders
 
 
 class Proposals(Protocol):
     def ask(self) -> list[Values]:
-        """Points to train together; none: it is enough."""
+        """Return points to train together, or none at the end."""
 
     def tell(self, scores: Sequence[float | None]) -> None:
-        """The scores of those asked for, in per cent; None for one that did not stay finite."""
+        """Give the scores of these points, in per cent; None for one that did not stay finite."""
 
 
 class Grid:
-    """Every combination, all at once."""
+    """All combinations at once."""
 
     def __init__(self, grid: Mapping[str, Sequence[Any]]) -> None:
         self.waiting = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
@@ -60,18 +60,17 @@ class Grid:
 
 
 class Sampled:
-    """Optuna's tree-structured Parzen estimator, so many trials together.
+    """Batches of trials from Optuna's tree-structured Parzen estimator.
 
-    Numbers are drawn log-uniformly between the ends of their lists, words from their lists. The sampler has a seed
-    and scores decide the rest, so an interrupted search that is asked again proposes the same points, and finds those
-    that are trained.
+    Numbers are drawn log-uniformly between the ends of their lists, words from their lists. The proposals follow from
+    the sampler's seed and the scores, so an interrupted search proposes the same points again.
     """
 
     def __init__(self, grid: Mapping[str, Sequence[Any]], trials: int, together: int) -> None:
         optuna = import_optuna()
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that parts of the sampler are called experimental
+            warnings.simplefilter("ignore")  # parts of the sampler are experimental
             sampler = optuna.samplers.TPESampler(seed=FIRST_SEED, multivariate=True, constant_liar=True)
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.ranges = {name: _range(name, values, optuna.distributions) for name, values in grid.items()}
@@ -86,7 +85,7 @@ class Sampled:
 
     def tell(self, scores: Sequence[float | None]) -> None:
         for trial, score in zip(self.asked, scores, strict=True):
-            self.study.tell(trial, 0.0 if score is None else score)  # as bad as can be: not that way
+            self.study.tell(trial, 0.0 if score is None else score)  # the worst accuracy
 
 
 def import_optuna() -> Any:
@@ -96,7 +95,7 @@ def import_optuna() -> Any:
 
 
 def _range(name: str, values: Sequence[Any], distributions: Any) -> Any:
-    if any(isinstance(value, (bool, str)) for value in values):
+    if any(type(value) in (bool, str) for value in values):
         return distributions.CategoricalDistribution(list(values))
     if min(values) <= 0:
         raise ConfigError(
@@ -109,17 +108,17 @@ def _range(name: str, values: Sequence[Any], distributions: Any) -> Any:
 
 
 def _rounded(value: Any) -> Any:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+    return float(f"{value:.{DIGITS}g}") if type(value) is float else value
 
 
-FOLDS = {"held-out": 1, "short": 3}  # unless told otherwise
+FOLDS = {"held-out": 1, "short": 3}  # by default
 TRIALS = 32
 TOGETHER = 8  # trials that Optuna proposes at once
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How Optuna is asked."""
+    """Settings of Optuna."""
 
     trials: int = TRIALS
     together: int = TOGETHER
@@ -127,7 +126,7 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search asks for, checked before anything is trained."""
+    """The plan of a search, checked before anything is trained."""
 
     benchmark: str
     method: str
@@ -135,17 +134,17 @@ class Search:
     grid: dict[str, list[Any]]  # the settings that vary, in the order of the method's settings
     fixed: dict[str, Any]  # settings given for all points
     tasks: int | None
-    seeds: tuple[int, ...]  # one a fold
+    seeds: tuple[int, ...]  # one for each fold
     sampling: Sampling | None  # None: the whole grid
     device: torch.device
     data: Path | None
     out: Path
     most: int
 
-    def point(self, values: Values) -> Point:
+    def point(self, values: Values) -> GridPoint:
         overrides = self.fixed | values
         config = configure(self.benchmark, self.method, tasks=self.tasks, overrides=overrides, search=self.protocol)
-        return Point(config, values)
+        return GridPoint(config, values)
 
     def proposals(self) -> Proposals:
         if self.sampling is None:
@@ -153,13 +152,13 @@ class Search:
         return Sampled(self.grid, self.sampling.trials, self.sampling.together)
 
     @property
-    def first(self) -> Point:
-        """What all points have in common can be read from it."""
+    def first(self) -> GridPoint:
+        """A point of the search, for what all points have in common."""
         return self.point({name: values[0] for name, values in self.grid.items()})
 
     @property
     def stream(self) -> str:
-        """What the protocol changes of this benchmark's stream, in words."""
+        """The changes of the benchmark's stream by the protocol, for people."""
         whole = find_benchmark(self.benchmark).source.whole
         dealt = "the benchmark's own tasks, whose classes belong together" if whole else "classes dealt to tasks anew"
         return f"{dealt}; {'a few random ones a fold' if self.protocol.name == 'short' else 'in another order'}"
@@ -172,26 +171,26 @@ def plan_search(
     protocol: str = "held-out",
     folds: int | None = None,
     share: float = SearchProtocol.share,
-    tasks: int | None = None,
     overrides: Mapping[str, Any] | None = None,
     sampling: Sampling | None = None,
-    device: str = "auto",
-    data: Path | str | None = None,
-    out: Path | str = "results",
-    fleet: int | None = None,
+    **options: Any,
 ) -> Search:
-    """Check everything that `kenyon.search` is asked for, before anything is trained."""
+    """Check everything that `kenyon.search` is asked for, before anything is trained.
+
+    `options`: fields of `Experiment`: tasks, device, data, out and fleet.
+    """
+    request = Experiment.of(benchmarks=(benchmark,), methods=(method,), settings=overrides, **options)
     count = len(find_benchmark(benchmark).source.class_counts)
-    how = SearchProtocol(protocol, share)  # type: ignore[arg-type]  # which says so if it is no protocol
+    how = SearchProtocol(protocol, share)  # type: ignore[arg-type]  # raises for another name
     folds = FOLDS[how.name] if folds is None else folds
     for name, number in (
         ("folds", folds),
         ("trials", sampling and sampling.trials),
         ("together", sampling and sampling.together),
     ):
-        if number is not None and (not isinstance(number, int) or number < 1):
+        if number is not None and (type(number) is not int or number < 1):
             raise ConfigError(f"{name} must be a whole number, at least 1, not {number}.")
-    grid, fixed = _varied(benchmark, method, listed(overrides or {}))
+    grid, fixed = _varied(benchmark, method, listed(request.settings))
     if sampling is None:
         check_size([method], grid, folds)
     else:
@@ -202,29 +201,29 @@ def plan_search(
         how,
         grid,
         fixed,
-        min(SHORT, count) if tasks is None and how.name == "short" else tasks,
+        min(SHORT, count) if request.tasks is None and how.name == "short" else request.tasks,
         tuple(range(FIRST_SEED, FIRST_SEED + folds)),
         sampling,
-        choose_device(device),
-        None if data is None else as_path("data", data),
-        as_path("out", out),
-        check_fleet(fleet),
+        choose_device(request.device),
+        None if request.data is None else as_path("data", request.data),
+        as_path("out", request.out),
+        request.fleet or MOST,
     )
     if sampling is None:
         check_folders(search.out, [search.point(values) for values in Grid(grid).ask()])
     else:
-        search.proposals()  # says which ranges are impossible
+        search.proposals()  # raises for impossible ranges
         check_folders(search.out, [search.first])
     return search
 
 
 def _varied(benchmark: str, method: str, given: Mapping[str, Any]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
-    """Which settings vary, and the others that were given. Lists of the user's replace the published grid."""
+    """Return the settings that vary, and the others. Lists given by the user replace the published grid."""
     known = settings(method)
     for name in given:
         if name not in known:
             raise unknown(f"setting of {method}", name, known)
-    lists = {name: values for name, values in given.items() if isinstance(values, list)}
+    lists = lists_of(given)
     if not lists:
         grid = find_benchmark(benchmark).grid(method)
         lists = {name: list(values) for name, values in grid.items() if name not in given}
@@ -243,7 +242,7 @@ def _varied(benchmark: str, method: str, given: Mapping[str, Any]) -> tuple[dict
 def execute_search(
     search: Search, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
 ) -> Found:
-    """Carry out a search, and write what it found as `best.toml`. Interrupted, it goes on when done again."""
+    """Carry out a search, and write its choice as `best.toml`. The same call continues an interrupted search."""
     proposals = search.proposals()
     train = partial(execute, progress=progress, stop=stop, read=source_of(search.first.config, search.data))
     results: dict[str, Result] = {}
@@ -263,12 +262,12 @@ def _score(result: Result) -> float | None:
     return None if aac is None else aac.mean
 
 
-def _train(search: Search, points: list[Point], train: Callable[[Plan], dict[str, Result]]) -> dict[str, Result]:
-    once = tuple({point.name: point for point in points}.values())  # two proposals may be one
+def _train(search: Search, points: list[GridPoint], train: Callable[[Plan], dict[str, Result]]) -> dict[str, Result]:
+    once = tuple({point.name: point for point in points}.values())  # proposals may repeat
     check_folders(search.out, once)
     plan = Plan(once, (), search.seeds, search.device, search.data, search.out, search.most)
     if len(set(find_benchmark(search.benchmark).source.class_counts)) > 1:
-        # Tasks of unequal numbers of classes come in another order in every fold: heads that cannot be one tensor.
+        # The order of tasks differs between folds, so heads of unequal numbers of classes are not one tensor.
         for seed in search.seeds:
             train(replace(plan, seeds=(seed,)))
     return train(plan)
@@ -319,10 +318,10 @@ def search(
 ) -> Found:
     """Choose a method's hyper-parameters on a benchmark, without its test data.
 
-    Keywords beyond these are settings: a list is what to choose from, lambda_sp=[1e4, 1e6]; without a list the
-    published grid is taken. `protocol` "held-out": the whole sequence once, with other tasks, order and seed than
-    reported runs have; "short": 5 random tasks, `folds` times. Scores are average accuracies on a `share` of the
-    training data. With `optuna`, so many trials are drawn between the ends of the lists, some `together` at a time.
+    Other keywords are settings: a list gives the values to choose from, lambda_sp=[1e4, 1e6]; without a list the
+    published grid is used. `protocol` "held-out": the whole sequence once, with other tasks, order and seed than
+    reported runs; "short": 5 random tasks, `folds` times. Scores are average accuracies on a `share` of the training
+    data. With `optuna`, `trials` points are drawn between the ends of the lists, `together` at a time.
     """
     if progress is not None:
         check_progress(progress)

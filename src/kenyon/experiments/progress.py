@@ -1,58 +1,65 @@
-"""What a run tells while it works; the command line draws it.
-
-Progress that also goes to logs, one a run: losses and rate after every epoch, accuracies after every task.
-"""
+"""Progress of runs: the calls that the command line draws bars from, and logs of the numbers, one for each run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from kenyon.errors import expected
-from kenyon.experiments.grid import AnyCell
 from kenyon.experiments.store import PointFolder
-from kenyon.integrations.loggers import Log, LoggedRun, Moment, open_log
 from kenyon.training import Trainer
+
+if TYPE_CHECKING:
+    from kenyon.experiments.grid import RunSpec
+    from kenyon.integrations.loggers import Log, LoggedRun
+    from kenyon.rl.trainer import Agents
 
 
 class Progress(Protocol):
-    """What a plan's execution tells while it runs; the command line draws bars from it."""
+    """Calls during the execution of a plan."""
 
-    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
-        """These runs begin to train together, with so many of their epochs behind them: see `Trainer.done`."""
+    def fleet_starts(self, runs: Sequence[RunSpec], done: int, total: int) -> None:
+        """These runs begin to train together. `done` of their `total` epochs are complete: see `Trainer.done`."""
 
     def epoch_done(self, trainer: Trainer) -> None: ...
 
+    def update_done(self, agents: Agents) -> None:
+        """An update on games is done. Only plans of games call it."""
+
     def fleet_ends(self, seconds: float) -> None: ...
 
-    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
-        """These runs did not fit into the device's memory; they go on, at most so many together."""
+    def fleet_split(self, runs: Sequence[RunSpec], most: int) -> None:
+        """These runs did not fit into the device's memory; they continue, at most `most` together."""
 
 
 class Silent:
-    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None: ...
+    """Progress that is not shown."""
+
+    def fleet_starts(self, runs: Sequence[RunSpec], done: int, total: int) -> None: ...
 
     def epoch_done(self, trainer: Trainer) -> None: ...
 
+    def update_done(self, agents: Agents) -> None: ...
+
     def fleet_ends(self, seconds: float) -> None: ...
 
-    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None: ...
+    def fleet_split(self, runs: Sequence[RunSpec], most: int) -> None: ...
 
 
-def check_progress(progress: Any) -> None:
-    """Before anything is trained: that whoever is to be told can be."""
-    told = [name for name in vars(Silent) if not name.startswith("_")]
-    if not all(callable(getattr(progress, name, None)) for name in told):
-        raise expected("progress", f"an object with the methods {', '.join(told)}", progress)
+def check_progress(progress: Any, *, games: bool = False) -> None:
+    """Raise ConfigError unless an object has the methods of `Progress`."""
+    calls = [name for name in vars(Silent) if not name.startswith("_") and (games or name != "update_done")]
+    if not all(callable(getattr(progress, name, None)) for name in calls):
+        raise expected("progress", f"an object with the methods {', '.join(calls)}", progress)
 
 
 @contextmanager
 def logging_to(name: str | None, progress: Progress, out: Path) -> Iterator[Progress]:
-    """`progress`, with a log of this name a run beside it; None: as it is."""
+    """Return `progress` with a log of this name for each run, or `progress` itself without a name."""
     if name is None:
         yield progress
         return
@@ -64,51 +71,60 @@ def logging_to(name: str | None, progress: Progress, out: Path) -> Iterator[Prog
 
 
 class Logged:
+    """Progress that also writes losses and rate after every epoch, and accuracies after every task."""
+
     def __init__(self, name: str, progress: Progress, out: Path) -> None:
         self.name, self.progress, self.out = name, progress, out
-        self.logs: list[Log] = []  # one a run of the fleet that trains
-        self.tested = 0  # tasks of it whose accuracies were told
-        self.summed: torch.Tensor | None = None  # (R,) the losses of the phase up to the epoch before
+        self.logs: list[Log] = []  # one for each run of the job
+        self.tested = 0  # tasks whose accuracies are written
+        self.summed: torch.Tensor | None = None  # (R,) sum of the phase's losses up to the epoch before
 
-    def fleet_starts(self, cells: Sequence[AnyCell], done: int, total: int) -> None:
-        self.close(finished=False)  # of a fleet that broke off for want of room
-        self.progress.fleet_starts(cells, done, total)
+    def fleet_starts(self, runs: Sequence[RunSpec], done: int, total: int) -> None:
+        from kenyon.integrations.loggers import open_log
+
+        self.close(finished=False)  # of a job that did not fit
+        self.progress.fleet_starts(runs, done, total)
         self.tested, self.summed = 0, None
-        for cell in cells:
-            self.logs.append(open_log(self.name, _described(cell, self.out, fresh=done == 0)))
+        for run in runs:
+            self.logs.append(open_log(self.name, _described(run, self.out, fresh=done == 0)))
+
+    def update_done(self, agents: Agents) -> None:
+        self.progress.update_done(agents)
 
     def epoch_done(self, trainer: Trainer) -> None:
         self.progress.epoch_done(trainer)
         while self.tested < len(trainer.position.records):
-            self._tell_tests(trainer, self.tested)
+            self._write_tests(trainer, self.tested)
             self.tested += 1
         if trainer.position.epoch:
-            self._tell_epoch(trainer)
+            self._write_epoch(trainer)
         else:
-            self.summed = None  # the next phase adds up its own
+            self.summed = None  # the next phase has its own sum
 
     def fleet_ends(self, seconds: float) -> None:
         self.progress.fleet_ends(seconds)
         self.close(finished=True)
 
-    def fleet_split(self, cells: Sequence[AnyCell], most: int) -> None:
-        self.progress.fleet_split(cells, most)
+    def fleet_split(self, runs: Sequence[RunSpec], most: int) -> None:
+        self.progress.fleet_split(runs, most)
         self.close(finished=False)
 
     def close(self, *, finished: bool) -> None:
         while self.logs:
             self.logs.pop().close(finished=finished)
 
-    def _tell_epoch(self, trainer: Trainer) -> None:
-        """One transfer from the device an epoch: training waits for it, which it does not without a log."""
+    def _write_epoch(self, trainer: Trainer) -> None:
+        """Write losses and rates. Waits for one transfer from the device, which training without a log does not."""
+        from kenyon.integrations.loggers import Moment
+
         at, validated = trainer.position, trainer.training.schedule == "plateau"
-        summed = trainer.finite.losses.detach().clone()  # every training batch of the phase, every validation
+        summed = trainer.finite.losses.detach().clone()  # training batches and validations of the phase
         since = summed if self.summed is None else summed - self.summed
         self.summed = summed
         if validated:
             since = since - trainer.validation_loss
         batches = (trainer.engine.train_sizes / trainer.training.batch).ceil()
-        rows = torch.stack([since / batches, trainer.validation_loss, trainer.rate])  # (3, R), a row a member
+        rows = torch.stack([since / batches, trainer.validation_loss, trainer.rate])  # (3, R), a row for each network
         runs = rows.unflatten(1, (len(self.logs), trainer.members)).mean(2).tolist()
         moment = Moment(at.phase * trainer.training.epochs + at.epoch, tested=False)
         for number, (training, validation, rate) in enumerate(zip(*runs, strict=True)):
@@ -116,8 +132,10 @@ class Logged:
                 losses = {"loss/training": training} | ({"loss/validation": validation} if validated else {})
                 self.logs[number].add(moment, losses | {"rate": rate})
 
-    def _tell_tests(self, trainer: Trainer, task: int) -> None:
-        """After task `task` all learned so far; after joint training, which is one, all there are."""
+    def _write_tests(self, trainer: Trainer, task: int) -> None:
+        """Write the accuracies of the tasks learned up to `task`; after joint training, of all."""
+        from kenyon.integrations.loggers import Moment
+
         at, phases = trainer.position, len(trainer.method.stages)
         learned = task + 1 if len(trainer.phases) > phases else len(trainer.streams[0].tasks)
         moment = Moment((task + 1) * phases * trainer.training.epochs, tested=True)
@@ -129,8 +147,10 @@ class Logged:
                 log.add(moment, {"accuracy/average": sum(accuracy) / learned, **values})
 
 
-def _described(cell: AnyCell, out: Path, *, fresh: bool) -> LoggedRun:
-    config = cell.config
-    group = f"{config.benchmark} {cell.point.label}"
-    path = PointFolder(out, cell.point).path.relative_to(out) / f"seed-{cell.seed}"
-    return LoggedRun(out, path, f"{group} seed {cell.seed}", group, {**config.as_dict(), "seed": cell.seed}, fresh)
+def _described(run: RunSpec, out: Path, *, fresh: bool) -> LoggedRun:
+    from kenyon.integrations.loggers import LoggedRun
+
+    config = run.config
+    group = f"{config.benchmark} {run.point.label}"
+    path = PointFolder(out, run.point).path.relative_to(out) / f"seed-{run.seed}"
+    return LoggedRun(out, path, f"{group} seed {run.seed}", group, {**config.as_dict(), "seed": run.seed}, fresh)

@@ -1,10 +1,10 @@
-"""Published average accuracies, of results that are run as published. The numbers stand in the benchmarks' files."""
+"""Published average accuracy of results that are run as published. The numbers are in the files of the benchmarks."""
 
 from __future__ import annotations
 
 from kenyon.benchmarks.registry import BENCHMARKS
+from kenyon.experiments.config import Config
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import Config
 
 UNPUBLISHED = {"precision"}  # settings whose published value is not known, or does not matter
 

@@ -1,4 +1,8 @@
-"""Run experiments: train what is missing, keep what is there, continue what was interrupted."""
+"""Run experiments: check a request, train what is missing, and gather the results.
+
+Finished runs are kept, and interrupted ones resumed. Images and games take the same path; a job of either kind is
+trained by `train_tasks` or `train_games`.
+"""
 
 from __future__ import annotations
 
@@ -8,55 +12,73 @@ from functools import cache, partial
 from itertools import groupby
 from operator import index
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import FIRST_SEED, Source, withheld
-from kenyon.datasets.archives import DATASETS, data_folders, find
 from kenyon.errors import ConfigError, listed_names, shown, unknown
-from kenyon.experiments.grid import AnyPoint, C, CellOf, Point, PointOf, check_size, expand, listed, reference_for
-from kenyon.experiments.incomplete import Incomplete
+from kenyon.experiments.config import Config, find_setup, is_suite, settings
+from kenyon.experiments.grid import GridPoint, RunSpec, check_size, expand, listed, reference_for
 from kenyon.experiments.progress import Progress, Silent, check_progress, logging_to
-from kenyon.experiments.results import Kept, Result
-from kenyon.experiments.scheduler import MOST, Room
-from kenyon.experiments.spec import Config, settings
-from kenyon.experiments.spec_file import asked, read_config
-from kenyon.experiments.store import PointFolder, check_writable, method_folder
-from kenyon.experiments.training import Crew, CrewOf, train_crew
-from kenyon.experiments.unfinished import check_states, find_states, remove_finished
-from kenyon.integrations.loggers import check_log
+from kenyon.experiments.results import Result
+from kenyon.experiments.scheduler import MOST, Incomplete, Scheduler
+from kenyon.experiments.spec import SEEDS, SEEDS_OF_GAMES, Experiment, merge_spec, read_spec
+from kenyon.experiments.store import (
+    Job,
+    PointFolder,
+    check_states,
+    check_writable,
+    find_states,
+    method_folder,
+    remove_finished,
+)
+from kenyon.experiments.training import train_tasks
 from kenyon.training import choose_device
 from kenyon.utils.determinism import deterministic as deterministically
 from kenyon.utils.files import as_path
 
-REFERENCE = "random-init"  # what forward transfer is measured against
-KEPT = ("last", "every")  # weights: those of the end, or also those after every task
+REFERENCE = "random-init"  # the method that forward transfer is measured against
 
-K = TypeVar("K", bound=Kept[Any, Any])
+
+# ------------------------------------------------------------------------------------------------- plans
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call asks for, checked before anything is trained."""
+    """The runs of a request on one benchmark or suite, checked before anything is trained."""
 
-    points: tuple[Point, ...]  # method after method, in the order asked for
-    references: tuple[Point, ...]  # what their forward transfer is measured against
+    points: tuple[GridPoint, ...]  # method after method, in the order of the request
+    references: tuple[GridPoint, ...]  # of forward transfer
     seeds: tuple[int, ...]
     device: torch.device
     data: Path | None
     out: Path
     most: int  # runs that train together
-    keep_every: bool = False  # also keep the weights after every task; says nothing of the numbers
-    deterministic: bool = False  # only algorithms that repeat
-    log: str | None = None  # where the numbers go while runs train, besides their results
+    keep_every: bool = False  # keep the weights after every task too; does not affect the numbers
+    deterministic: bool = False  # use deterministic algorithms only
+    log: str | None = None
 
     @property
-    def methods(self) -> list[list[Point]]:
-        """All points to train, a list a method, the references first."""
+    def methods(self) -> list[list[GridPoint]]:
+        """All points to train, a list for each method, the references first."""
         first = [point for point in self.references if point not in self.points]
         return [list(points) for _, points in groupby([*first, *self.points], key=lambda point: point.config.method)]
+
+    @property
+    def games(self) -> tuple[str, ...]:
+        """The games of a plan on a suite, in the order of learning."""
+        return self.points[0].config.games
+
+    @property
+    def runs(self) -> list[RunSpec]:
+        """All runs, finished ones included."""
+        return [RunSpec(point, seed) for points in self.methods for point in points for seed in self.seeds]
+
+    def missing(self) -> list[RunSpec]:
+        """Return the runs that are not finished."""
+        return missing_runs(self.out, [point for points in self.methods for point in points], self.seeds)
 
 
 def plan(
@@ -64,98 +86,112 @@ def plan(
     methods: Sequence[str],
     seeds: int | Sequence[int],
     *,
-    tasks: int | None = None,
     overrides: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    data: Path | str | None = None,
-    out: Path | str = "results",
-    fwt: bool = True,
-    fleet: int | None = None,
-    keep: str = "last",
-    deterministic: bool = False,
-    log: str | None = None,
+    **options: Any,
 ) -> Plan:
-    """Check everything that `kenyon.run` is asked for, before anything is trained."""
-    find_benchmark(benchmark)
-    given = check_asked(methods, overrides or {})
-    if keep not in KEPT:
-        raise ConfigError(f"keep says which weights to keep, {' or '.join(KEPT)}, not '{keep}'.")
-    if log is not None:
-        check_log(log)
-    chosen = check_seeds(seeds)
-    check_size(methods, given, len(chosen))
+    """Check everything that `kenyon.run` is asked for, before anything is trained.
 
-    points = {method: expand(benchmark, method, given, tasks=tasks) for method in methods}
-    sequential = any(some[0].config.build_method().schedule == "sequential" for some in points.values())
-    references = points.get(REFERENCE, [])
-    if fwt and sequential and not references:
-        references = expand(benchmark, REFERENCE, _of_reference(points, given), tasks=tasks)
-    checked = Plan(
-        tuple(point for some in points.values() for point in some),
-        tuple(references),
-        chosen,
-        choose_device(device),
-        None if data is None else as_path("data", data),
-        as_path("out", out),
-        check_fleet(fleet),
-        keep == "every",
-        deterministic,
-        log,
-    )
-    for some in (*points.values(), *([references] if references else [])):
-        check_folders(checked.out, some)
-    return checked
-
-
-def _of_reference(points: Mapping[str, Sequence[Point]], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of what forward transfer is measured against: one learner. A width that was given for each of
-    several is none of it; then it has the usual one, however the width of the others is written.
+    `options`: fields of `Experiment`, such as tasks, games, device, data, out, fwt and fleet.
     """
-    several = all(point.config.architecture.learners > 1 for some in points.values() for point in some)
-    return {name: value for name, value in given.items() if not (several and name == "width")}
+    request = Experiment.of(benchmarks=(benchmark,), methods=methods, seeds=seeds, settings=overrides, **options)
+    (planned,) = plan_all(request).values()
+    return planned
 
 
-def check_asked(
-    methods: Sequence[str],
-    overrides: Mapping[str, Any],
-    settings_of: Callable[[str], Sequence[str]] = settings,
-) -> dict[str, Any]:
-    """That methods are named, each once, and every setting is one of theirs; the settings with lists as lists."""
-    given = listed(overrides)
+def check_request(request: Experiment) -> None:
+    """Refuse unknown benchmarks, options that apply to none of them, and settings that none of the methods has."""
+    suites = [name for name in request.benchmarks if is_suite(name)]
+    images = [name for name in request.benchmarks if name not in suites]
+    for name in images:
+        find_benchmark(name)
+    request.check_applies(images, suites)
+    known = _settings_of(request, games=False) if images else set()
+    known |= _settings_of(request, games=True) if suites else set()
+    for name in request.settings:
+        if name not in known and request.methods:
+            raise unknown(f"setting of {' or '.join(request.methods)}", name, known)
+
+
+def plan_all(request: Experiment) -> dict[str, Plan]:
+    """Return the plan of each benchmark. A kind of benchmark gets those of the settings that its methods have."""
+    check_request(request)
+    plans = {}
+    for name in request.benchmarks:
+        known = _settings_of(request, games=is_suite(name))
+        own = {key: value for key, value in request.settings.items() if key in known}
+        plans[name] = plan_benchmark(replace(request, settings=own), name)
+    return plans
+
+
+def plan_benchmark(request: Experiment, benchmark: str) -> Plan:
+    """Return the plan of one benchmark."""
+    find_setup(benchmark)
+    games, methods = is_suite(benchmark), request.methods
+    given = listed(request.settings)
     if not methods:
         raise ConfigError("No method is named. Try --method caf-ewc, or `kenyon list methods`.")
     if len(set(methods)) != len(methods):
         raise ConfigError(f"A method is named twice in {','.join(methods)}.")
-    known = {setting for method in methods for setting in settings_of(method)}
-    for setting in given:
-        if setting not in known:
-            raise unknown(f"setting of {' or '.join(methods)}", setting, known)
-    return given
+    if request.log is not None:
+        from kenyon.integrations.loggers import check_log
+
+        check_log(request.log)
+    default = SEEDS_OF_GAMES if games else SEEDS
+    seeds = check_seeds(default if request.seeds is None else request.seeds)
+    check_size(methods, given, len(seeds), games=games)
+    points = {
+        method: expand(benchmark, method, given, tasks=request.tasks, games=request.games) for method in methods
+    }
+    references = [] if games else _references(request, benchmark, points, given)
+    planned = Plan(
+        tuple(point for some in points.values() for point in some),
+        tuple(references),
+        seeds,
+        choose_device(request.device),
+        None if request.data is None else as_path("data", request.data),
+        as_path("out", request.out),
+        request.fleet or MOST,
+        request.keep == "every",
+        request.deterministic,
+        request.log,
+    )
+    for some in (*points.values(), *([references] if references else [])):
+        check_folders(planned.out, some)
+    return planned
 
 
-def check_folders(out: Path, points: Sequence[AnyPoint]) -> None:
-    """That what is there of a method's points was made with the same configurations, and more can be written."""
+def _references(
+    request: Experiment, benchmark: str, points: Mapping[str, Sequence[GridPoint]], given: Mapping[str, Any]
+) -> list[GridPoint]:
+    """Return the points that forward transfer is measured against: one learner, learning each task alone."""
+    if REFERENCE in points:
+        return list(points[REFERENCE])
+    sequential = any(some[0].config.build_method().schedule == "sequential" for some in points.values())
+    if not (request.fwt and sequential):
+        return []
+    # A width given for several learners is not one for the reference, which then has the usual width.
+    several = all(point.config.architecture.learners > 1 for some in points.values() for point in some)
+    own = {name: value for name, value in given.items() if not (several and name == "width")}
+    return expand(benchmark, REFERENCE, own, tasks=request.tasks)
+
+
+def _settings_of(request: Experiment, *, games: bool) -> set[str]:
+    return {setting for method in request.methods for setting in settings(method, games=games)}
+
+
+def check_folders(out: Path, points: Sequence[GridPoint]) -> None:
+    """Raise ResultsError unless the folders of a method's points are writable and of the same configurations."""
     check_writable(method_folder(out, points[0]))
     for point in points:
         PointFolder(out, point).check()
     check_states(out, points)
 
 
-def check_fleet(fleet: int | None) -> int:
-    try:
-        runs = MOST if fleet is None else index(fleet)
-    except TypeError:
-        runs = 0
-    if runs < 1:
-        raise ConfigError(f"--fleet takes a whole number of runs, at least 1, not {shown(fleet)}.")
-    return runs
-
-
 def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     try:
-        if isinstance(seeds, bytes):
+        if type(seeds) is bytes:
             raise TypeError
-        if not isinstance(seeds, Iterable):  # not all listed before their number is known to make sense
+        if not isinstance(seeds, Iterable):  # bounded before they are listed
             seeds = range(min(index(seeds), FIRST_SEED + 1))
         chosen = tuple(index(seed) for seed in seeds)
     except TypeError:
@@ -171,13 +207,26 @@ def check_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
     if max(chosen) >= FIRST_SEED:
         raise ConfigError(
             f"Seeds from {FIRST_SEED:,} on are those that `kenyon search` chooses settings with; {max(chosen):,} is "
-            "one of them. Take smaller ones."
+            "one of them. Use smaller ones."
         )
     return chosen
 
 
+def check_data(benchmark: str, planned: Plan) -> None:
+    """Raise DataError if a dataset is missing that unfinished runs need. Reads nothing."""
+    if planned.games or not planned.missing():
+        return
+    from kenyon.datasets.archives import DATASETS, data_folders, find
+
+    for name in find_benchmark(benchmark).source.needs:
+        find(DATASETS[name], data_folders(planned.data))
+
+
+# ------------------------------------------------------------------------------------------------- execution
+
+
 def source_of(config: Config, data: Path | None) -> Callable[[], Source]:
-    """Reads the images that a configuration's runs are cut from, when it is first asked."""
+    """Return a function that reads the images of a configuration once."""
 
     @cache
     def read() -> Source:
@@ -194,61 +243,73 @@ def execute(
     progress: Progress | None = None,
     stop: Callable[[], bool] = lambda: False,
     read: Callable[[], Source] | None = None,
-) -> dict[str, Result]:
-    """Carry out a plan and return the results by label: `ewc`, or `ewc[lambda_sp=10]` for a point of a grid.
+) -> dict[str, Any]:
+    """Carry out a plan and return `Result`s, on suites `GameResult`s, by label: `ewc`, or `ewc[lambda_sp=10]` for a
+    point of a grid.
 
-    `stop` is asked after every epoch; when it says so, the state is saved and Interrupted raised. Doing the same
-    again continues there. `read` gives the source to several plans of one benchmark. Runs that the device has no room
-    for are left out, and named by Incomplete when all others are finished.
+    `stop` is called after every epoch or update; when it returns True, the state is saved and Interrupted raised. The
+    same call continues from there. `read` gives the source to several plans of one benchmark. Runs that do not fit
+    into the device's memory are left out, and named by Incomplete after all others are finished.
     """
-    with deterministically(plan.deterministic), logging_to(plan.log, progress or Silent(), plan.out) as told:
-        return _execute(plan, told, stop, read)
-
-
-def _execute(
-    plan: Plan, told: Progress, stop: Callable[[], bool], read: Callable[[], Source] | None
-) -> dict[str, Result]:
-    room = Room(plan.most, plan.device)
-    source = read or source_of(plan.points[0].config, plan.data)  # read only if something has to be trained
-
-    def train(crew: Crew) -> None:
-        every = plan.keep_every and crew.cells[0].config.method != REFERENCE
-        train_crew(crew, source(), device=plan.device, out=plan.out, progress=told, stop=stop, keep_every=every)
-
-    def gathered(points: Sequence[Point]) -> dict[str, Result]:
-        return gather(plan, points)
-
-    return train_points(plan.methods, plan.seeds, plan.out, room, train, gathered, told)
-
-
-def train_points(
-    methods: Sequence[Sequence[PointOf[C]]],
-    seeds: Sequence[int],
-    out: Path,
-    room: Room,
-    train: Callable[[CrewOf[C]], None],
-    gathered: Callable[[Sequence[PointOf[C]]], dict[str, K]],
-    told: Progress,
-) -> dict[str, K]:
-    """Train what is missing, method after method, whatever is learned, and return what is there, by label. Runs that
-    the device has no room for are named by Incomplete in the end.
-    """
-    results: dict[str, K] = {}
-    for points in methods:
-        missing, begun = partial(missing_of, out, points, seeds), partial(find_states, out, points)
-        room.train_missing(missing, begun, out, train, told.fleet_split)
-        remove_finished(out, points)
-        results |= gathered(points)
-    if room.without:
-        raise Incomplete(room.why(), room.without, out, results)
+    scheduler, results = Scheduler(plan.most, plan.device), dict[str, Any]()
+    source = read or source_of(plan.points[0].config, plan.data)  # called only if something has to be trained
+    with deterministically(plan.deterministic), logging_to(plan.log, progress or Silent(), plan.out) as shown_to:
+        train = partial(
+            train_job,
+            source=source,
+            device=plan.device,
+            out=plan.out,
+            progress=shown_to,
+            stop=stop,
+            keep_every=plan.keep_every,
+        )
+        for points in plan.methods:
+            missing = partial(missing_runs, plan.out, points, plan.seeds)
+            begun = partial(find_states, plan.out, points)
+            scheduler.train_missing(missing, begun, plan.out, train, shown_to.fleet_split)
+            remove_finished(plan.out, points)
+            results |= gather(plan, points)
+    if scheduler.without:
+        raise Incomplete(scheduler.why(), scheduler.without, plan.out, results)
     return results
 
 
-def gather(plan: Plan, points: Sequence[Point]) -> dict[str, Result]:
-    """The results that are there of these points of a plan, by label. They are given, and keep, what their forward
-    transfer is measured against; references that were not asked for are left out.
+def train_job(
+    job: Job,
+    *,
+    source: Callable[[], Source],
+    device: torch.device,
+    out: Path,
+    progress: Progress,
+    stop: Callable[[], bool],
+    keep_every: bool = False,
+) -> None:
+    """Train a job of images or games to the end, and save its results."""
+    config = job.runs[0].config
+    if config.games:
+        from kenyon.experiments.games import train_games
+
+        train_games(job, device=device, out=out, progress=progress, stop=stop)
+    else:
+        every = keep_every and config.method != REFERENCE
+        train_tasks(job, source(), device=device, out=out, progress=progress, stop=stop, keep_every=every)
+
+
+def missing_runs(out: Path, points: Sequence[GridPoint], seeds: Sequence[int]) -> list[RunSpec]:
+    """Return the runs of some points that are not finished."""
+    missing = []
+    for point in points:
+        finished = PointFolder(out, point).finished()
+        missing += [RunSpec(point, seed) for seed in seeds if seed not in finished]
+    return missing
+
+
+def gather(plan: Plan, points: Sequence[GridPoint]) -> dict[str, Any]:
+    """Return the results of these points of a plan, by label, without references that were not asked for.
+
+    Results of images store the accuracies that their forward transfer is measured against.
     """
-    alone: dict[str, dict[int, list[float]]] = {}  # by the reference's label and the seed
+    alone: dict[str, dict[int, list[float]]] = {}  # by label of the reference and seed
     for point in plan.references:
         result = PointFolder(plan.out, point).result()
         runs = result.complete_runs if result else []
@@ -258,33 +319,20 @@ def gather(plan: Plan, points: Sequence[Point]) -> dict[str, Result]:
         if point not in plan.points:
             continue
         reference = reference_for(point, plan.references)
-        beside = alone[reference.label] if reference else {}
-
-        def measured_against(result: Result, beside: dict[int, list[float]] = beside) -> Result:
-            known = result.alone | {run.seed: beside[run.seed] for run in result.runs if run.seed in beside}
-            return result if known == result.alone else replace(result, alone=known)
-
-        result = PointFolder(plan.out, point).change(measured_against)
+        with_reference = partial(_with_reference, alone=alone[reference.label] if reference else {})
+        result = PointFolder(plan.out, point).change(with_reference)
         if result is not None:
             results[point.label] = result.restricted(plan.seeds)
     return results
 
 
-def missing_of(out: Path, points: Sequence[PointOf[C]], seeds: Sequence[int]) -> list[CellOf[C]]:
-    """The runs of some points that are not finished."""
-    missing = []
-    for point in points:
-        result = PointFolder[Kept[Any, Any]](out, point).result()
-        finished = {run.seed for run in result.runs} if result else set()
-        missing += [CellOf(point, seed) for seed in seeds if seed not in finished]
-    return missing
-
-
-def check_data(benchmark: str, planned: Plan) -> None:
-    """That the datasets are there which missing runs need: nothing is read for it."""
-    if missing_of(planned.out, [*planned.points, *planned.references], planned.seeds):
-        for name in find_benchmark(benchmark).source.needs:
-            find(DATASETS[name], data_folders(planned.data))
+def _with_reference(result: Any, alone: Mapping[int, list[float]]) -> Any:
+    known = {run.seed: alone[run.seed] for run in result.runs if run.seed in alone}
+    return (
+        result
+        if known.items() <= getattr(result, "alone", {}).items()
+        else replace(result, alone=result.alone | known)
+    )
 
 
 def run(
@@ -294,6 +342,7 @@ def run(
     *,
     config: Path | str | None = None,
     tasks: int | None = None,
+    games: str | Sequence[str] | None = None,
     device: str = "auto",
     data: Path | str | None = None,
     out: Path | str = "results",
@@ -307,44 +356,43 @@ def run(
 ) -> dict[str, Result]:
     """Train methods on a benchmark and return their results by name.
 
-    Left out, they are finetune, ewc and caf-ewc on digits with the seeds 0 to 4, or what the file `config` says: TOML
-    with benchmark, method, seeds and settings, as `kenyon search` writes it. What is said here wins over it.
+    By default these are finetune, ewc and caf-ewc on digits with the seeds 0 to 4, or what the file `config` says:
+    TOML with benchmark, method, seeds and settings, as `kenyon search` writes it. Arguments take precedence over it.
+    On a suite of games the values are `GameResult`s, and `games` selects games and their order.
 
-    Keywords beyond these are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
-    lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. What the folder `out`
-    already holds is not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
-    bounds how many runs train together. `keep="every"` also keeps the weights after every task. `deterministic`: with
-    PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower. `log`: also write
-    the numbers to "tensorboard" or "wandb" while they come.
+    Other keywords are settings, as with `--set`: epochs=20, lambda_sp=1e4. A list of values makes a grid:
+    lambda_sp=[1e3, 1e4] gives results called ewc[lambda_sp=1000] and ewc[lambda_sp=10000]. Runs that the folder `out`
+    already holds are not trained again. `fwt=False` leaves out the reference that forward transfer needs; `fleet`
+    bounds the number of runs that train together. `keep="every"` also keeps the weights after every task.
+    `deterministic`: use PyTorch's deterministic algorithms, so that the numbers of a GPU repeat bit for bit; slower.
+    `log`: also write the numbers to "tensorboard" or "wandb" during training.
     """
     for name, meant in (("method", "methods"), ("seed", "seeds")):
         if name in overrides:
             raise ConfigError(f"kenyon.run takes {meant}=..., not {name}=....")
-    names = None if methods is None else listed_names("methods", methods)
+    given = {
+        "benchmarks": None if benchmark is None else [benchmark],
+        "methods": None if methods is None else listed_names("methods", methods),
+        "games": None if games is None else listed_names("games", games),
+        "seeds": seeds,
+        "settings": overrides,
+        "tasks": tasks,
+        "device": device,
+        "data": data,
+        "out": out,
+        "fwt": fwt,
+        "fleet": fleet,
+        "keep": keep,
+        "deterministic": deterministic,
+        "log": log,
+    }
+    request = merge_spec(None if config is None else read_spec(config), given)
     if progress is not None:
-        check_progress(progress)
-    file = None if config is None else read_config(config)
-    wanted = asked(file, None if benchmark is None else [benchmark], names, seeds, overrides)
-    if len(wanted.benchmarks) > 1:
+        check_progress(progress, games=any(map(is_suite, request.benchmarks)))
+    if len(request.benchmarks) > 1:
         raise ConfigError(
-            f"{config} names {len(wanted.benchmarks)} benchmarks, and a call trains on one. Name one in the file; "
+            f"{config} names {len(request.benchmarks)} benchmarks, and a call trains on one. Name one in the file; "
             "`kenyon run --config` and `kenyon sweep` take several."
         )
-    return execute(
-        plan(
-            wanted.benchmarks[0],
-            wanted.methods,
-            wanted.seeds,
-            tasks=tasks,
-            overrides=wanted.settings,
-            device=device,
-            data=data,
-            out=out,
-            fwt=fwt,
-            fleet=fleet,
-            keep=keep,
-            deterministic=deterministic,
-            log=log,
-        ),
-        progress=progress,
-    )
+    (planned,) = plan_all(request).values()
+    return execute(planned, progress=progress)

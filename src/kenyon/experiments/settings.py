@@ -1,10 +1,10 @@
-"""What every setting that `--set` takes means, in a line. Which methods take it, they say themselves."""
+"""The meaning of every setting of `--set`, in one line each. Methods declare which of them they take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from kenyon.experiments.spec import settings
+from kenyon.experiments.config import settings
 from kenyon.methods import METHODS
 from kenyon.methods.registry import switches
 
@@ -69,27 +69,29 @@ MEANINGS = {
 
 
 def takes(setting: str) -> list[str]:
-    """The methods that take a setting."""
+    """Return the methods that take a setting."""
     return [name for name in METHODS if setting in settings(name)]
 
 
 def settings_markdown() -> str:
-    """Two tables, of settings and of the switches of a definition: which methods take each, and what it means."""
+    """Return two tables, of settings and of the switches of a definition: the methods that take each, and its
+    meaning.
+    """
     methods = [name for name in METHODS if METHODS[name].build.__module__.startswith("kenyon.methods")]
 
     def table(head: str, names: Iterable[str]) -> list[str]:
         rows = (
-            f"| `{name}` | {_told([m for m in takes(name) if m in methods], len(methods))} | {MEANINGS[name]} |"
+            (f"`{name}`", _methods_text([m for m in takes(name) if m in methods], len(methods)), MEANINGS[name])
             for name in names
         )
-        return [f"| {head} | of | |", "|---|---|---|", *rows]
+        return [f"| {head} | of | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
 
     single = switches()
     shown = table("setting", (name for name in MEANINGS if name not in single))
     return "\n".join([*shown, "", *table("switch of a definition", (name for name in MEANINGS if name in single))])
 
 
-def _told(methods: Sequence[str], of: int) -> str:
+def _methods_text(methods: Sequence[str], of: int) -> str:
     if len(methods) > of / 2:
         return "all" if len(methods) == of else "most"
     return ", ".join(f"`{name}`" for name in methods)

@@ -1,30 +1,27 @@
-"""From a trainer that has finished to what is kept of it: runs and their origin.
+"""A job of images: stream, network, method and trainer from run specifications, and results from a trainer.
 
-One fleet from its cells to saved results. Points that differ in strengths only are runs of one program.
+Grid points that differ in strengths only are runs of one program.
 """
 
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors.torch import save as to_bytes
 
 from kenyon.benchmarks.registry import find_benchmark, make
 from kenyon.data import Source, Stream
-from kenyon.experiments.grid import C, Cell, CellOf
-from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import FleetOrigin, Result, Run
-from kenyon.experiments.spec import Config
-from kenyon.experiments.store import PointFolder
-from kenyon.experiments.unfinished import State, identity_of, state_path
-from kenyon.experiments.weights import weights_of
+from kenyon.experiments.store import Job, PointFolder, identity_of, state_path
 from kenyon.methods import Method, find_method
 from kenyon.models import Net
 from kenyon.training import Interrupted, Trainer
@@ -34,13 +31,17 @@ from kenyon.utils.files import write_atomically
 from kenyon.utils.threads import cpu_threads
 from kenyon.version import __version__
 
+if TYPE_CHECKING:
+    from kenyon.experiments.config import Config
+    from kenyon.experiments.grid import RunSpec
+    from kenyon.experiments.progress import Progress
+
 
 def runs_of(trainer: Trainer) -> list[Run]:
-    """One run a stream. A run that diverged before its first task was learned has no numbers at all."""
+    """Return the results of a trainer, run by run. A run that diverged has the tasks learned before."""
     at = trainer.position
 
     def one_run(number: int, stream: Stream) -> Run:
-        # A run that diverged has the tasks before, however long the runs beside it went on.
         diverged = at.diverged[number]
         records = at.records if diverged is None else at.records[: diverged[0]]
 
@@ -61,14 +62,14 @@ def runs_of(trainer: Trainer) -> list[Run]:
 
 
 def _rounded(value: Any) -> Any:
-    return [_rounded(v) for v in value] if isinstance(value, list) else round(value, 4)
+    return [_rounded(v) for v in value] if type(value) is list else round(value, 4)
 
 
-SHARING = "KENYON_SHARING"  # in the environment: how many other trainings share the device with this process
+SHARING = "KENYON_SHARING"  # environment variable: number of other trainings on the same device
 
 
 def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
-    """Of the runs of one point: these seeds, and perhaps others' runs beside them."""
+    """Return the origin of the runs of one grid point, which may have trained with runs of others."""
     together = len(trainer.streams)
     seconds = trainer.position.seconds * len(seeds) / together
     origin = origin_here(seeds, seconds, trainer.net)
@@ -76,7 +77,7 @@ def origin_of(trainer: Trainer, seeds: Sequence[int]) -> FleetOrigin:
 
 
 def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
-    """Of what was computed just now, on this machine, with this network."""
+    """Return the origin of runs that this process has trained with this network."""
     return FleetOrigin(
         seeds=list(seeds),
         seconds=round(seconds, 2),
@@ -94,37 +95,45 @@ def origin_here(seeds: Sequence[int], seconds: float, net: Net) -> FleetOrigin:
     )
 
 
-@dataclass(frozen=True)
-class CrewOf(Generic[C]):
-    """Runs that train together: of one structure, and at one moment of their training."""
+def weights_of(trainer: Trainer, number: int, run: RunSpec) -> bytes:
+    """Return a run's current weights by name as a file, with the configuration and seed that they belong to.
 
-    cells: tuple[CellOf[C], ...]
-    begun: State | None = None  # the state, perhaps of more runs, that these go on from
+    A learner's weights have a leading learner axis. Heads of independent learners are (K, T, ...), those of networks
+    of single tasks (T, ...).
+    """
+    M = trainer.members
+    if trainer.discrete is not None:
+        views = trainer.discrete.weights(number)
+    elif M > 1:
+        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
+        views = {name: row if name in trainer.net.per_head else row.squeeze(1) for name, row in rows.items()}
+    else:
+        views = trainer.net.layout.views(trainer.theta[number])
+    # One entry only: the order of several is not defined, and equal weights are equal files.
+    head = {"run": json.dumps({"config": run.config.as_dict(), "seed": run.seed})}
+    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
 
 
-Crew = CrewOf[Config]  # of images
-
-
-def build_method(cells: Sequence[Cell], device: torch.device) -> Method:
-    """The method of a fleet: strengths that differ between its runs become tensors (R,), one number a row."""
-    config = cells[0].config
+def build_method(runs: Sequence[RunSpec], device: torch.device) -> Method:
+    """Return the method of a job. Strengths that differ between its runs become tensors (R,), one number a row."""
+    config = runs[0].config
     hyper, spec = dict(config.hyper), find_method(config.method)
-    members = config.architecture.learners if spec(hyper).apart else 1
+    networks = config.architecture.learners if spec(hyper).apart else 1
     for name in spec.strengths:
-        values = [cell.config.hyper.get(name) for cell in cells]
+        values = [run.config.hyper.get(name) for run in runs]
         if len(set(values)) > 1:
             each = torch.tensor(values, dtype=torch.float32, device=device)
-            hyper[name] = each.repeat_interleave(members)
+            hyper[name] = each.repeat_interleave(networks)
     return spec(hyper)
 
 
 def build_net(config: Config, method: Method, stream: Stream, device: torch.device) -> Net:
-    """The network of a configuration: one of them, where a run has several that learn apart."""
+    """Return the network of a configuration, or one of the independent networks of its runs."""
     bench, arch = find_benchmark(config.benchmark), config.architecture
-    # Of independent learners, and of one a task, each is a network of its own, narrow like one of so many learners.
-    beside = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
+    # Independent networks, and those of single tasks, are each as narrow as one of that many learners.
+    parts = len(bench.source.class_counts) if method.schedule == "discrete" else arch.learners
     dtype = None if arch.precision == "auto" else getattr(torch, arch.precision)
-    made = make(bench.backbone, arch.width, beside, bench.start)
+    made = make(bench.backbone, arch.width, parts, bench.start)
 
     def net(learned: dict[str, tuple[int, ...]], dtype: torch.dtype | None) -> Net:
         return Net(
@@ -149,20 +158,20 @@ def build_net(config: Config, method: Method, stream: Stream, device: torch.devi
     return net(learned, bare.dtype) if learned else bare
 
 
-def build_trainer(cells: Sequence[Cell], source: Source, device: torch.device) -> Trainer:
-    """The trainer of some cells of one structure, standing at the beginning."""
-    config, method = cells[0].config, build_method(cells, device)
+def build_trainer(runs: Sequence[RunSpec], source: Source, device: torch.device) -> Trainer:
+    """Return the trainer of runs of one structure, at the beginning."""
+    config, method = runs[0].config, build_method(runs, device)
     of_seed = {
         seed: source.stream(seed, tasks=config.tasks, validation=config.training.validation)
-        for seed in dict.fromkeys(cell.seed for cell in cells)
+        for seed in dict.fromkeys(run.seed for run in runs)
     }
-    streams = [of_seed[cell.seed] for cell in cells]
+    streams = [of_seed[run.seed] for run in runs]
     members = config.architecture.learners if method.apart else 1
     return Trainer(build_net(config, method, streams[0], device), streams, method, config.training, members=members)
 
 
-def train_crew(
-    crew: Crew,
+def train_tasks(
+    job: Job,
     source: Source,
     *,
     device: torch.device,
@@ -171,30 +180,30 @@ def train_crew(
     stop: Callable[[], bool],
     keep_every: bool = False,
 ) -> None:
-    """Train to the end and save. When `stop` says so after an epoch, the state is saved and Interrupted raised.
+    """Train a job of images to the end, and save its results.
 
-    Whatever else ends it, the last complete epoch that is still at hand is saved. `keep_every`: also keep the weights
-    after every task.
+    When `stop` returns True after an epoch, the state is saved and Interrupted raised; after another error the last
+    complete epoch is saved. `keep_every`: keep the weights after every task too.
     """
-    cells = crew.cells
-    trainer = build_trainer(cells, source, device)
-    if crew.begun is not None:
-        begun = crew.begun
-        trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(cells))
+    runs = job.runs
+    trainer = build_trainer(runs, source, device)
+    if job.begun is not None:
+        begun = job.begun
+        trainer.position = load_state(begun.path, trainer.tensors(), begun.identity, begun.rows(runs))
         if not _possible(trainer):
-            raise StateError(begun.path, "it stands where this training never comes by")
-        if keep_every:  # it may be what was rescued when these weights could not be written
-            _keep_task(trainer, cells, out)
-    progress.fleet_starts(cells, int(trainer.done), len(trainer.phases) * trainer.training.epochs)
-    path, identity = state_path(out, cells), identity_of(cells)
+            raise StateError(begun.path, "its position is none of this training")
+        if keep_every:  # the state may have been saved after an error in writing these weights
+            _keep_task(trainer, runs, out)
+    progress.fleet_starts(runs, int(trainer.done), len(trainer.phases) * trainer.training.epochs)
+    path, identity = state_path(out, runs), identity_of(runs)
     with (
         cpu_threads(1 if trainer.net.small else None),
         Checkpointer(trainer, path, identity, every=SAVE_EVERY, rest=REST) as checkpoint,
     ):
         for epoch in checkpoint.between(trainer.epochs()):
             progress.epoch_done(trainer)
-            if keep_every:  # before any checkpoint: a task that is over is not learned again
-                _keep_task(trainer, cells, out)
+            if keep_every:  # before any checkpoint, from which the task would not be learned again
+                _keep_task(trainer, runs, out)
             if not stop():
                 checkpoint.save_if_due()
                 continue
@@ -202,42 +211,42 @@ def train_crew(
             if epoch.phase < len(trainer.phases):
                 raise Interrupted
         progress.fleet_ends(trainer.position.seconds)
-        checkpoint.retrying(lambda: _keep(trainer, cells, out, keep_every))
+        checkpoint.retrying(lambda: _keep(trainer, runs, out, keep_every))
     checkpoint.remove()
 
 
 def _possible(trainer: Trainer) -> bool:
-    """Whether a position is one of this training: in one of its phases, with the records of the tasks before."""
+    """True if the position is one of this training, with a record for each task before it."""
     at, stages = trainer.position, len(trainer.method.stages)
     there = at.phase <= len(trainer.phases) and at.epoch <= trainer.training.epochs
     return there and len(at.records) == at.phase // stages
 
 
-def _keep_task(trainer: Trainer, cells: Sequence[Cell], out: Path) -> None:
-    """The weights of every run where a task has just ended; after the last task they are the final ones."""
+def _keep_task(trainer: Trainer, runs: Sequence[RunSpec], out: Path) -> None:
+    """Write the weights of every run where a task other than the last has just ended."""
     at, learned = trainer.position, trainer.tasks_before
     if not learned or at.epoch or trainer.stage or at.phase == len(trainer.phases):
         return
-    for number, cell in enumerate(cells):
+    for number, run in enumerate(runs):
         if at.diverged[number] is None:
-            path = PointFolder(out, cell.point).weights_path(cell.seed, after=learned)
-            write_atomically(path, weights_of(trainer, number, cell))
+            path = PointFolder(out, run.point).weights_path(run.seed, after=learned)
+            write_atomically(path, weights_of(trainer, number, run))
 
 
-def _keep(trainer: Trainer, cells: Sequence[Cell], out: Path, keep_every: bool) -> None:
-    """Point after point: killed in between, those that are saved are finished and the others go on from the state."""
-    runs = runs_of(trainer)
-    for _, same in groupby(range(len(cells)), key=lambda number: cells[number].point.name):
+def _keep(trainer: Trainer, runs: Sequence[RunSpec], out: Path, keep_every: bool) -> None:
+    """Add the runs to the results of their grid points. After a kill in between, the others resume from the state."""
+    found = runs_of(trainer)
+    for _, same in groupby(range(len(runs)), key=lambda number: runs[number].point.name):
         numbers = list(same)
-        point = cells[numbers[0]].point
-        mine = [runs[number] for number in numbers]
-        origin = origin_of(trainer, [run.seed for run in mine])
-        result = Result(point.config.as_dict(), trainer.parameter_count, mine, [origin], point=point.varied)
-        number_of = {cells[number].seed: number for number in numbers}
+        point = runs[numbers[0]].point
+        of_point = [found[number] for number in numbers]
+        origin = origin_of(trainer, [run.seed for run in of_point])
+        result = Result(point.config.as_dict(), trainer.parameter_count, of_point, [origin], point=point.varied)
+        number_of = {runs[number].seed: number for number in numbers}
 
         def weights(seed: int, number_of: dict[int, int] = number_of) -> bytes:
-            return weights_of(trainer, number_of[seed], cells[number_of[seed]])
+            return weights_of(trainer, number_of[seed], runs[number_of[seed]])
 
-        # Of a search the numbers matter, and its points may be many and large.
+        # A search keeps no weights: it has many points, and only their scores are used.
         earlier = range(1, point.config.tasks) if keep_every else ()
         PointFolder(out, point).add(result, weights if point.config.search is None else None, earlier)

@@ -1,8 +1,4 @@
-"""A run's weights as a file, by name, with the configuration and seed they belong to; and back into a network's rows.
-
-A learner's weights have a leading learner axis. Where learners have heads of their own, so do these: of independent
-learners (K, T, ...), of one a task (T, ...).
-"""
+"""Saved weights of a run: read by name, checked against its configuration and seed, and put into a network's rows."""
 
 from __future__ import annotations
 
@@ -13,57 +9,41 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import Cell
 from kenyon.experiments.store import comparable
 from kenyon.methods import Method
 from kenyon.models import Net
-from kenyon.training import Trainer
 from kenyon.utils.formats import ChangedError, FileSum
-
-
-def weights_of(trainer: Trainer, number: int, cell: Cell) -> bytes:
-    """One run's present weights."""
-    M = trainer.members
-    if trainer.discrete is not None:
-        views = trainer.discrete.weights(number)
-    elif M > 1:
-        rows = trainer.net.layout.views(trainer.theta[number * M : (number + 1) * M])
-        views = {name: row if name in trainer.net.per_head else row.squeeze(1) for name, row in rows.items()}
-    else:
-        views = trainer.net.layout.views(trainer.theta[number])
-    # One entry only: the format keeps several in no certain order, and equal weights shall be equal files.
-    head = {"run": json.dumps({"config": cell.config.as_dict(), "seed": cell.seed})}
-    return to_bytes({name: view.cpu().contiguous() for name, view in views.items()}, metadata=head)
 
 
 @dataclass(frozen=True)
 class Weights:
     tensors: dict[str, Tensor]  # on the CPU
     path: Path
-    named: bool  # whether the file says which run it belongs to; those of earlier versions do not
+    named: bool  # False for files of early versions, which do not name their run
 
 
 def read_weights(path: Path, config: dict[str, Any], seed: int, written: FileSum | None = None) -> Weights:
-    """The weights of a run of this configuration; `written`: what its result says of the file, if anything."""
+    """Read the weights of a run of this configuration. `written`: size and digest in its result, if there are any."""
     try:
         with safe_open(path, framework="pt") as file:
             head = json.loads((file.metadata() or {}).get("run", "null"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
         whole = written is None or FileSum.of(path) == written
     except (SafetensorError, OSError, ValueError, RuntimeError) as error:
-        raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run anew.") from error
+        raise ResultsError(f"{path} cannot be read ({error}). Move it away and train its run again.") from error
     if head is not None and not _belongs(head, config, seed):
         raise ResultsError(
             f"{path} holds the weights of another run: {_owner(head)}. Put back the file that belongs to the result "
-            "beside it."
+            "in this folder."
         )
     if not whole:
-        remedy = "Put back the file that belongs to the result beside it, or train its run anew in another folder."
-        raise ChangedError(path, "it is not the file that the result beside it names", remedy)
+        remedy = (
+            "Put back the file that belongs to the result in this folder, or train its run again in another folder."
+        )
+        raise ChangedError(path, "it is not the file that the result in this folder names", remedy)
     return Weights(tensors, path, named=head is not None)
 
 
@@ -83,7 +63,7 @@ def _owner(head: Any) -> str:
 
 
 def rows_of(net: Net, weights: Weights, method: Method, learners: int) -> Tensor:
-    """The rows (M, P) of a run's networks: one, or as many as learn independently or for a task each."""
+    """Return the rows (M, P) of a run's networks: one, or one for each independent learner or task."""
     tensors, path = weights.tensors, weights.path
     M = learners if method.apart else net.tasks if method.schedule == "discrete" else 1
     rows = torch.zeros(M, net.layout.size)

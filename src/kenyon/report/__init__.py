@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from kenyon.experiments.results import Kept
+    from kenyon.experiments.results import ResultBase
 
 
 def report(results: Path | str, out: Path | str = "report.html", *, apart: bool = False) -> Path:
@@ -27,7 +27,7 @@ def report(results: Path | str, out: Path | str = "report.html", *, apart: bool 
     return write_report(results, out, apart=apart).path
 
 
-def to_pandas(results: Mapping[str, Kept[Any, Any]] | Iterable[Kept[Any, Any]]) -> DataFrame:
+def to_pandas(results: Mapping[str, ResultBase] | Iterable[ResultBase]) -> DataFrame:
     """Return results, a list or the dictionary of `kenyon.run`, as a tidy DataFrame.
 
     Columns: benchmark, method, settings that differ, seed, after_task (number of learned tasks), task, task_name, and

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kenyon.experiments.results import Kept, Result
+from kenyon.experiments.results import Result, ResultBase
 from kenyon.experiments.tidy import tidy_rows
 from kenyon.methods.registry import place
 from kenyon.metrics import Summary
@@ -28,7 +28,7 @@ from kenyon.utils.text import counted
 from kenyon.utils.views import View
 
 if TYPE_CHECKING:
-    from kenyon.rl.results import GameResult
+    from kenyon.experiments.results import GameResult
 
 NORMALIZED = ("nar", "np", "ns")  # measures of games
 USUAL = 5  # runs; another number is shown in the overview
@@ -123,7 +123,7 @@ def results_latex(results: Mapping[str, Result], *, best: bool = False) -> str:
 
 def scores_latex(title: str, scores: Mapping[str, GameResult], *, best: bool = False) -> str:
     """Return a LaTeX table of a suite of games: NAR, NP and NS if fine-tuning is there, and final scores of games."""
-    from kenyon.rl.results import measures
+    from kenyon.experiments.compare import measures
 
     found = measures(scores)
     table: dict[str, dict[str, Summary | None]] = {}
@@ -135,7 +135,7 @@ def scores_latex(title: str, scores: Mapping[str, GameResult], *, best: bool = F
 
 def _latex(
     title: str,
-    results: Mapping[str, Kept[Any, Any]],
+    results: Mapping[str, ResultBase],
     measures: Mapping[str, Mapping[str, Summary | None]],
     *,
     best: bool,
@@ -164,7 +164,7 @@ def _latex(
     )
 
 
-def _cell(value: Summary | None, r: Kept[Any, Any], *, bold: bool) -> str:
+def _cell(value: Summary | None, r: ResultBase, *, bold: bool) -> str:
     if value is None:
         return "--"
     number = value.text().replace("±", r"\pm")
@@ -186,7 +186,7 @@ def _escaped(text: str) -> str:
     return text.translate(SPECIAL)
 
 
-def results_csv(results: Iterable[Kept[Any, Any]]) -> str:
+def results_csv(results: Iterable[ResultBase]) -> str:
     """Return results as CSV, a row per run, number of learned tasks and task; see `tidy_rows`."""
     columns, rows = tidy_rows(results)
     text = io.StringIO()

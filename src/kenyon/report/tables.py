@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from kenyon.experiments.results import Kept, Result
+from kenyon.experiments.results import Result, ResultBase
 from kenyon.metrics import Summary
 from kenyon.utils.text import counted
 
@@ -227,19 +227,19 @@ def _fewer(results: Mapping[str, Result]) -> list[str]:
     return [f"FWT here is of {', '.join(counts)}: the others have no {REFERENCE} run of their seed."]
 
 
-def of_fewer(measure: Summary | None, r: Kept[Any, Any]) -> str:
+def of_fewer(measure: Summary | None, r: ResultBase) -> str:
     """Return ", n COUNT" if fewer runs have the measure than are complete."""
     return "" if measure is None or measure.count == len(r.complete_runs) else f", n {measure.count}"
 
 
-def diverged(results: Mapping[str, Kept[Any, Any]]) -> list[str]:
+def diverged(results: Mapping[str, ResultBase]) -> list[str]:
     """A sentence that names results with diverged runs, which the means leave out."""
     lost = {name: len(r.runs) - len(r.complete_runs) for name, r in results.items()}
     texts = [f"{name} {n} of {counted(len(results[name].runs), 'run')}" for name, n in lost.items() if n]
     return [f"Diverged: {_some(texts)}."] if texts else []
 
 
-def run_count(r: Kept[Any, Any]) -> str:
+def run_count(r: ResultBase) -> str:
     """Return the number of complete runs, and of how many if some diverged."""
     complete = len(r.complete_runs)
     return str(complete) if complete == len(r.runs) else f"{complete} of {len(r.runs)}"

@@ -199,7 +199,7 @@ def _result(path: Path) -> tuple[Verified, dict[str, FileSum], set[int] | None]:
 
 def _kind(path: Path) -> Any:
     if path.name == "scores.json":
-        from kenyon.rl.results import GameResult
+        from kenyon.experiments.results import GameResult
 
         return GameResult
     from kenyon.experiments.results import Result

@@ -1,98 +1,23 @@
-"""A trained policy from a results folder, to be watched or used.
-
-One episode as a moving picture.
-"""
+"""One episode of a policy as a GIF."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
-from torch import Tensor
 
-from kenyon.errors import ConfigError, DataError, ResultsError, unknown
-from kenyon.experiments.store import weights_path
-from kenyon.experiments.weights import read_weights
-from kenyon.models import Net
-from kenyon.rl.config import GamesConfig
+from kenyon.errors import ConfigError, ResultsError
 from kenyon.rl.environment import Games, Moment, Pixels, Screen, Suite
-from kenyon.rl.ppo import network_input
-from kenyon.rl.results import GameResult
 from kenyon.utils.files import as_path
 
+Act = Callable[[Pixels], npt.NDArray[np.int64]]  # observations (N, C, H, W) -> actions (N,)
 
-@dataclass(frozen=True)
-class Policy:
-    net: Net
-    row: Tensor  # (P,)
-    games: tuple[str, ...]  # that it has learned, in their order
-    game: str  # that it plays
-
-    def playing(self, game: str) -> Policy:
-        """The same network with the heads of another game."""
-        if game not in self.games:
-            raise unknown("game of this run", game, self.games)
-        return replace(self, game=game)
-
-    def act(self, observations: Pixels) -> npt.NDArray[np.int64]:
-        """The most likely action at each of the observations (N, C, H, W): (N,)."""
-        return self.probabilities(observations).argmax(-1)
-
-    @torch.no_grad()
-    def probabilities(self, observations: Pixels) -> npt.NDArray[np.float32]:
-        """Of every action at each of the observations: (N, actions)."""
-        head = self.games.index(self.game)
-        if not len(seen := self._seen(observations)):
-            return np.zeros((0, self.net.class_counts[head]), dtype=np.float32)
-        images = network_input(self.net, torch.from_numpy(np.ascontiguousarray(seen)).to(self.net.device))
-        heads = torch.tensor([head], device=self.net.device)
-        if self.net.together:
-            logits = self.net.forward(self.row.unsqueeze(0), images.unsqueeze(0), heads).logits.squeeze(0)
-        else:
-            logits = self.net.forward(self.row, images, heads).logits
-        found: npt.NDArray[np.float32] = logits[:, : self.net.class_counts[head]].softmax(-1).cpu().numpy()
-        return found
-
-    def _seen(self, observations: Pixels) -> Pixels:
-        """What the network may look at. Other numbers than bytes would pass, and mean something else to it."""
-        found, shape = np.asarray(observations), tuple(self.net.input_shape)
-        if found.dtype != np.uint8 or found.shape[1:] != shape or found.ndim != 1 + len(shape):
-            raise DataError(
-                f"Observations of {self.game} are bytes (uint8) of the shape (N, {', '.join(map(str, shape))}); "
-                f"these are {found.dtype} of the shape {found.shape}."
-            )
-        return found
-
-
-def policy_of(folder: Path | str, seed: int, game: str | None = None, *, device: str = "cpu") -> Policy:
-    """What a run left in OUT/SUITE/METHOD; it plays the given game, or the last that it learned."""
-    folder = as_path("folder", folder)
-    result = GameResult.load(folder / GameResult.FILE)
-    if seed not in {run.seed for run in result.complete_runs}:
-        there = ", ".join(str(run.seed) for run in result.complete_runs) or "none"
-        raise ResultsError(f"{folder} has no finished run of seed {seed}. There are: {there}.")
-    path = weights_path(folder, seed)
-    if not path.is_file():
-        kept = [str(run.seed) for run in result.complete_runs if weights_path(folder, run.seed).is_file()]
-        there = f"Those of seed {', '.join(kept)} are there." if kept else "Train it anew in another folder."
-        raise ResultsError(f"There is no {path}: what seed {seed} learned was not kept. {there}")
-    config = GamesConfig.from_dict(result.config)
-    net = config.build_net(device)
-    row = torch.zeros(net.layout.size)
-    for name, saved in read_weights(path, result.config, seed, result.weights.get(path.name)).tensors.items():
-        net.layout.view(row, name).copy_(saved)
-    return Policy(net, row.to(net.device), config.games, config.games[-1]).playing(game or config.games[-1])
-
-
-Act = Callable[[Pixels], npt.NDArray[np.int64]]  # observations (N, C, H, W) -> actions (N,), the most likely ones
-
-SECONDS = 60.0  # of an episode that are shown
-LONGEST = 86_400.0  # seconds, whatever is asked for: no episode lasts a day
+SECONDS = 60.0  # of an episode in the file by default
+LONGEST = 86_400.0  # seconds; no episode lasts a day
 LARGEST = 4_000_000  # bytes of a file; frames are left out of a larger one
 WIDE = 240  # pixels: smaller pictures are enlarged by whole factors until they are about so wide
 COLOURS = np.array([(232, 163, 61), (59, 117, 175), (81, 158, 62), (197, 58, 50)])  # of the planes of an observation
@@ -100,7 +25,7 @@ COLOURS = np.array([(232, 163, 61), (59, 117, 175), (81, 158, 62), (197, 58, 50)
 
 @dataclass(frozen=True)
 class Watched:
-    """What was seen of an episode, and how it ended."""
+    """A recorded episode."""
 
     path: Path
     score: float  # of the whole episode
@@ -109,7 +34,7 @@ class Watched:
 
 
 class Observed:
-    """A game without a screen of its own: each plane of the observation in its colour."""
+    """The screen of a game that has none: each plane of the observation in a colour."""
 
     rate = 5.0
 
@@ -152,7 +77,7 @@ def watch(suite: Suite, game: str, act: Act, out: Path | str, *, seed: int = 0, 
 
 
 def _played(screen: Screen, act: Act, shown: int) -> tuple[list[Pixels], float, int]:
-    """The first pictures, the score of the whole episode, and its length in steps."""
+    """Return the first pictures, the score of the episode, and its length in steps."""
     observations, pictures, steps = screen.reset(), [screen.picture()], 0
     while True:
         moment = screen.step(act(observations))
@@ -164,8 +89,9 @@ def _played(screen: Screen, act: Act, shown: int) -> tuple[list[Pixels], float, 
 
 
 def write_gif(path: Path, pictures: Sequence[Pixels], rate: float) -> int:
-    """Write (H, W, 3) pictures at so many a second; returns how many. Too large a file keeps every second of them,
-    then every fourth, and so on."""
+    """Write pictures (H, W, 3) at `rate` a second, and return their number. A file that is too large keeps every
+    second picture, then every fourth, and so on.
+    """
     frames, every = list(_indexed(pictures)), 1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +107,7 @@ def write_gif(path: Path, pictures: Sequence[Pixels], rate: float) -> int:
 
 
 def _indexed(pictures: Sequence[Pixels]) -> Iterator[Image.Image]:
-    """As palette images of one palette: of the colours themselves if they fit, else of the nearest 256."""
+    """Yield images of one palette: all colours if there are at most 256, or the nearest of 256."""
     words = [picture.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], dtype=np.int32) for picture in pictures]
     found = np.unique(np.concatenate([np.unique(word) for word in words]))
     factor = max(1, round(WIDE / pictures[0].shape[1]))
@@ -197,10 +123,10 @@ def _indexed(pictures: Sequence[Pixels]) -> Iterator[Image.Image]:
 
 
 def _palette(found: npt.NDArray[np.int32]) -> Image.Image:
-    """256 colours for many, chosen by the median cut."""
+    """Return 256 of many colours, chosen by the median cut."""
     return Image.fromarray(_colours(found)[None]).quantize(256, Image.Quantize.MEDIANCUT)
 
 
 def _colours(words: npt.NDArray[np.int32]) -> Pixels:
-    """(n, 3) from whole numbers."""
+    """Return colours (n, 3) from whole numbers."""
     return np.stack([words >> 16, words >> 8 & 255, words & 255], axis=1).astype(np.uint8)

@@ -32,18 +32,20 @@ Values = dict[str, float | str]
 
 
 @dataclass(frozen=True)
-class Arena:
+class SuiteBenchmark:
+    """A suite of games as a benchmark: network, training regime and hyper-parameters."""
+
     name: str  # of the suite
     backbone: Callable[[Suite], Backbone]
     width: int  # of a single learner; several learners share its number of parameters
-    ppo: Ppo
+    training: Ppo
     hyperparameters: Mapping[str, Mapping[str, Any]]  # method -> name -> value
     widths: Mapping[int, int] = field(default_factory=dict)  # learners -> width, where the published one is another
     module: str | None = None  # that registers the suite when it is imported
 
     @property
     def available(self) -> bool:
-        """Whether the suite's games are part of this installation."""
+        """True if the suite's games are installed."""
         return self.name in SUITES or (self.module is not None and find_spec(self.module) is not None)
 
     @property
@@ -62,7 +64,7 @@ class Arena:
         device: torch.device | str = "cpu",
         **options: Any,
     ) -> Net:
-        """The network for some games, with what a method learns beside it; options are those of `Net`."""
+        """Return the network for some games, with the parameters that a method learns. `options`: those of `Net`."""
         suite = self.suite
         counts = [suite.actions[game] for game in games]
         with torch.device("meta"):  # only its shape is wanted: every run draws weights of its own
@@ -88,7 +90,7 @@ class Arena:
         return self.net(self.suite.games, width, learners).parameter_count
 
     def width_for(self, learners: int) -> int:
-        """The width at which so many learners have most nearly as many parameters as the single one."""
+        """Return the width at which this number of learners has about as many parameters as a single one."""
         if learners == 1 or learners in self.widths:
             return self.widths.get(learners, self.width)
         budget = self.parameters(self.width, 1)
@@ -117,25 +119,25 @@ def small_mlp(suite: Suite) -> Backbone:
     return partial(small_games_mlp, pixels=prod(suite.shape))
 
 
-ATARI = Arena(
+ATARI = SuiteBenchmark(
     "atari",
     lambda suite: atari_cnn,
     width=128,
-    ppo=Ppo(),
+    training=Ppo(),
     hyperparameters=_family(ewc=1e5, mas=10, cpr=0.05, af=1e-5, gamma=0.01),
     widths={5: 32},
     module="kenyon.rl.atari",
 )
-ARENAS: dict[str, Arena] = {
-    arena.name: arena
-    for arena in (
+SUITE_BENCHMARKS: dict[str, SuiteBenchmark] = {
+    benchmark.name: benchmark
+    for benchmark in (
         ATARI,
         replace(ATARI, name="atari-sticky"),
-        Arena(
+        SuiteBenchmark(
             "rl-mini",
             small_mlp,
             width=24,
-            ppo=Ppo(
+            training=Ppo(
                 steps=24_576,
                 copies=32,
                 horizon=16,
@@ -156,7 +158,7 @@ ARENAS: dict[str, Arena] = {
 }
 
 
-def find_arena(name: str) -> Arena:
-    if name not in ARENAS:
-        raise unknown("suite of games", name, ARENAS)
-    return ARENAS[name]
+def find_suite_benchmark(name: str) -> SuiteBenchmark:
+    if name not in SUITE_BENCHMARKS:
+        raise unknown("suite of games", name, SUITE_BENCHMARKS)
+    return SUITE_BENCHMARKS[name]

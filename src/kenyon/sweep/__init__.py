@@ -1,7 +1,22 @@
-"""Many runs on many machines: plans of fleets, leases, places to train them, and what they will cost."""
+"""Sweeps: runs on many machines, planned as fleets, leased to workers, and merged into one results folder."""
 
 from kenyon.sweep.driver import Place, Unfinished, carry_out, collect
 from kenyon.sweep.plan import Sweep, plan_sweep
-from kenyon.sweep.storage import Space, open_space
+from kenyon.sweep.storage import Storage, open_storage
 
-__all__ = ["Place", "Space", "Sweep", "Unfinished", "carry_out", "collect", "open_space", "plan_sweep"]
+# Names of version 0.1.
+Space = Storage
+open_space = open_storage
+
+__all__ = [
+    "Place",
+    "Space",
+    "Storage",
+    "Sweep",
+    "Unfinished",
+    "carry_out",
+    "collect",
+    "open_space",
+    "open_storage",
+    "plan_sweep",
+]

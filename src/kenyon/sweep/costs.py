@@ -1,28 +1,26 @@
-"""How long a fleet will take, learned from those that have finished.
+"""Predicted cost of fleets, learned from those that have finished, and simulated schedules.
 
-The logarithm of the seconds is linear: in the logarithms of epochs (of games: steps), runs, learners and width, with
-one number more for every benchmark, method and kind of device. All have normal priors, so that what nothing is known
-of yet takes its value from what is alike: a new method on a known benchmark costs about what methods cost there.
+The logarithm of the seconds is a linear model: of the logarithms of epochs (for games: steps), runs, learners and
+width, with one more coefficient for each benchmark, method and kind of device. All coefficients have normal priors,
+so that an unknown one takes its value from similar ones: a new method on a known benchmark costs about what methods
+cost there.
 
-When a queue of fleets is through: a simulation of workers that each take the next one.
-
-It predicts the time left of a sweep, and says beforehand what more machines would bring, and what it costs if they
-die on the way.
+A schedule is a simulation of workers that each take the next fleet of a queue. It predicts the time left of a sweep,
+the effect of more machines, and the cost of workers that die.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kenyon.experiments.results import Kept
-from kenyon.experiments.spec import Config, Configured
+from kenyon.experiments.config import Config
+from kenyon.experiments.results import ResultBase
 from kenyon.sweep.leases import EXPIRY
 from kenyon.training.checkpoint import SAVE_EVERY
 
@@ -34,13 +32,13 @@ Array = NDArray[np.float64]
 SLOPES = {"epochs": (1.0, 0.1), "runs": (0.7, 0.3), "learners": (0.8, 0.3), "width": (0.5, 0.3)}
 START = (math.log(0.05), 2.0)
 KINDS = {"benchmark": 2.5, "method": 0.7, "device": 2.0}
-NOISE = 0.3  # of the logarithm, before much was seen
-LEAST = 0.03  # machines are never steadier
+NOISE = 0.3  # prior standard deviation of the logarithm
+LEAST = 0.03  # lower bound of the fitted noise
 
 
 @dataclass(frozen=True)
 class Work:
-    """What decides the cost of a fleet."""
+    """The properties that decide the cost of a fleet."""
 
     benchmark: str
     method: str
@@ -50,25 +48,23 @@ class Work:
     width: int
 
     @classmethod
-    def of(cls, config: Configured, runs: int) -> Work:
+    def of(cls, config: Config, runs: int) -> Work:
         shape = config.architecture
         return cls(config.benchmark, config.method, runs, config.length, shape.learners, shape.width)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A fleet that has finished."""
+    """A finished fleet."""
 
     work: Work
     device: str
     seconds: float
 
 
-def seen_in(
-    result: Kept[Any, Any], configured: Callable[[Mapping[str, Any]], Configured] = Config.from_dict
-) -> list[Seen]:
-    """The fleets of a result. Of one that had runs of several points, each point tells the same."""
-    config = configured(result.config)
+def seen_in(result: ResultBase) -> list[Seen]:
+    """Return the fleets of a result. Results of several points that trained together have the same."""
+    config = Config.from_dict(result.config)
     found = []
     for fleet in result.fleets:
         runs = fleet.together or len(fleet.seeds)
@@ -79,10 +75,10 @@ def seen_in(
 
 
 class Costs:
-    """What some fleets will cost on a device, from those that were seen, if any."""
+    """Predicted cost of some fleets on a device, from finished ones."""
 
     def __init__(self, works: Sequence[Work], seen: Sequence[Seen] = (), device: str | None = None) -> None:
-        """`device`: otherwise that which most of them were seen on."""
+        """`device`: by default that of most finished fleets."""
         devices = [one.device for one in seen] or [""]
         device = max(set(devices), key=devices.count) if device is None else device
         pairs = [*((one.work, one.device) for one in seen), *((work, device) for work in works)]
@@ -92,7 +88,7 @@ class Costs:
         X, self.rows = rows[: len(seen)], rows[len(seen) :]
         y = np.log([max(one.seconds, 1e-3) for one in seen]) - X @ prior[:, 0]
         self.noise = NOISE
-        for _ in range(5):  # the noise is what the fit leaves, together with a few fleets' worth of the first guess
+        for _ in range(5):  # the noise is that of the residuals, together with four fleets' worth of the prior
             self.covariance = np.linalg.inv(np.diag(prior[:, 1] ** -2) + X.T @ X / self.noise**2)
             change = self.covariance @ (X.T @ y) / self.noise**2
             left = y - X @ change
@@ -101,11 +97,11 @@ class Costs:
 
     @property
     def seconds(self) -> Array:
-        """The median time of each fleet (F,)."""
+        """Median time of each fleet (F,)."""
         return np.asarray(np.exp(self.rows @ self.mean))
 
     def draws(self, count: int, seed: int = 0) -> Array:
-        """Possible times (count, F). What is not known of a method, all of its fleets have in common."""
+        """Return samples of the times (count, F). Coefficients are common to all fleets of a sample."""
         random = np.random.default_rng(seed)
         known = random.multivariate_normal(self.mean, self.covariance, count, method="cholesky")
         return np.asarray(np.exp(known @ self.rows.T + self.noise * random.standard_normal((count, len(self.rows)))))
@@ -116,50 +112,52 @@ def _kinds(work: Work, device: str) -> list[tuple[str, str]]:
 
 
 def _row(work: Work, device: str, columns: Sequence[tuple[str, str]]) -> list[float]:
-    """1, the logarithms, and a 1 in the column of every kind that the fleet is of."""
+    """Return 1, the logarithms, and a 1 in the columns of the fleet's benchmark, method and device."""
     numbers = [math.log(max(1, getattr(work, name))) for name in SLOPES]
-    mine = set(_kinds(work, device))
-    return [1.0, *numbers, *(float(column in mine) for column in columns)]
+    own = set(_kinds(work, device))
+    return [1.0, *numbers, *(float(column in own) for column in columns)]
 
 
 @dataclass(frozen=True)
 class Dying:
-    """Workers die at random, and others take their place."""
+    """Workers that die at random and are replaced."""
 
     every: float  # seconds that a worker lives, on average
-    saved: float = SAVE_EVERY  # seconds between states: half of it is trained again
-    noticed: float = EXPIRY  # until a fleet's lease is over
+    saved: float = SAVE_EVERY  # seconds between states: half of it is lost
+    noticed: float = EXPIRY  # until a fleet's lease expires
     replaced: float = 0.0  # until there is another worker
 
 
 @dataclass(frozen=True)
 class Outlook:
     seconds: float  # until the last fleet has finished
-    busy: float  # of the workers' time until then, the part they worked on what lasted
+    busy: float  # share of the workers' time spent on work that was not lost
     deaths: int
-    again: float  # seconds of training that were done again
+    again: float  # seconds of training that were repeated
 
 
 def longest_first(seconds: Sequence[float]) -> list[int]:
-    """The order of a queue: what takes longest begins first, so that nobody waits for it in the end."""
+    """Return the order of a queue: the longest fleets begin first, so that none is left alone at the end."""
     return sorted(range(len(seconds)), key=lambda number: -seconds[number])
 
 
 def simulate(
     seconds: Sequence[float], workers: int, dying: Dying | None = None, *, start: float = 0.0, seed: int = 0
 ) -> Outlook:
-    """Fleets that take so long, in the order of the queue. `start`: seconds before a worker's first fleet."""
+    """Simulate workers on fleets of these durations, in the order of the queue. `start`: seconds before a worker's
+    first fleet.
+    """
     random = np.random.default_rng(seed)
     ready = [start] * min(workers, max(1, len(seconds)))  # when each worker is free: a heap
     waiting = list(enumerate(map(float, seconds)))  # place in the queue and what is left: a heap
-    asleep: list[tuple[float, int, float]] = []  # fleets of dead workers, and when that is noticed: a heap
+    orphaned: list[tuple[float, int, float]] = []  # fleets of dead workers, by the time of notice: a heap
     end, deaths, again = 0.0, 0, 0.0
-    while waiting or asleep:
+    while waiting or orphaned:
         now = heapq.heappop(ready)
         if not waiting:
-            now = max(now, asleep[0][0])
-        while asleep and asleep[0][0] <= now:
-            heapq.heappush(waiting, heapq.heappop(asleep)[1:])
+            now = max(now, orphaned[0][0])
+        while orphaned and orphaned[0][0] <= now:
+            heapq.heappush(waiting, heapq.heappop(orphaned)[1:])
         number, left = heapq.heappop(waiting)
         lives = random.exponential(dying.every) if dying else np.inf
         if dying is None or left <= lives:
@@ -169,7 +167,7 @@ def simulate(
         deaths += 1
         lost = min(lives, random.uniform(0, dying.saved))
         again += lost
-        heapq.heappush(asleep, (now + lives + dying.noticed, number, left - lives + lost))
+        heapq.heappush(orphaned, (now + lives + dying.noticed, number, left - lives + lost))
         heapq.heappush(ready, now + lives + dying.replaced + start)
     useful = float(np.sum(seconds))
     return Outlook(end, useful / (workers * end) if end else 1.0, deaths, again)

@@ -1,9 +1,7 @@
-"""The fleets that nobody has begun, longest first, by what the cost of finished ones has taught so far.
+"""The loop of a sweep: fleets are given to a place that trains them, longest first, until all have ended.
 
-The loop of a sweep: give fleets to a place that trains them until every fleet has come to an end.
-
-Any number of sweeps may do this with one store. What another has claimed is left to it, and looked after: when its
-worker is gone, the fleet is trained here, from its last state.
+Predicted costs follow those of finished fleets. Any number of sweeps may use one store: a fleet that another has
+claimed is watched, and trained here from its last state if its worker is gone.
 """
 
 from __future__ import annotations
@@ -16,28 +14,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kenyon.errors import KenyonError, ResultsError
-from kenyon.experiments.grid import AnyCell
-from kenyon.experiments.incomplete import commands_for
+from kenyon.experiments.grid import RunSpec
+from kenyon.experiments.results import RESULTS
+from kenyon.experiments.runner import gather
+from kenyon.experiments.scheduler import commands_for
 from kenyon.experiments.store import PointFolder, files_below
 from kenyon.sweep.costs import Costs, Seen, Work, seen_in
-from kenyon.sweep.jobs import DIED, FAILED, KINDS, STOPPED, TAKEN, Fleet, Order, Outcome, kind_of
+from kenyon.sweep.jobs import DIED, FAILED, STOPPED, TAKEN, Fleet, Order, Outcome
 from kenyon.sweep.leases import DRIVER, Leases
-from kenyon.sweep.merge import name_of, pull_results, results_lease, settle
+from kenyon.sweep.merge import merge_fleet, name_of, pull_results, results_lease
 from kenyon.sweep.plan import Sweep
-from kenyon.sweep.storage import MARKS, Folder, Space
+from kenyon.sweep.storage import MARKS, Storage
 from kenyon.training import Interrupted
 from kenyon.utils.files import MACHINE_ID
 
-ENOUGH = 1.1  # times as many finished fleets as at the last time: the order is made anew
+ENOUGH = 1.1  # growth of the number of finished fleets after which the queue is sorted again
 
 
 class Queue:
-    def __init__(self, space: Space, fleets: Sequence[Fleet]) -> None:
-        self.space = space
-        self.works = {fleet.id: Work.of(fleet.cells[0].config, len(fleet.cells)) for fleet in fleets}
+    """Fleets that wait for a worker, longest first by predicted cost."""
+
+    def __init__(self, storage: Storage, fleets: Sequence[Fleet]) -> None:
+        self.storage = storage
+        self.works = {fleet.id: Work.of(fleet.runs[0].config, len(fleet.runs)) for fleet in fleets}
         self.waiting = list(fleets)
-        self.first: list[Fleet] = []  # begun before, and to be gone on with
-        self.seen = seen_in_store(space)
+        self.first: list[Fleet] = []  # begun before, and resumed first
+        self.seen = seen_in_store(storage)
         self.known: set[str] = set()  # marks among them
         self.sorted_with = 0
         self._sort()
@@ -52,10 +54,10 @@ class Queue:
         self.first.append(fleet)
 
     def learn(self, marks: Iterable[str]) -> None:
-        """From the marks that are there now."""
+        """Update predicted costs from the marks of finished fleets."""
         for id in set(marks) & self.works.keys() - self.known:
             self.known.add(id)
-            mark = Outcome.load(self.space, id)
+            mark = Outcome.load(self.storage, id)
             if mark is not None and mark.seconds > 0:
                 self.seen.append(Seen(self.works[id], mark.device, mark.seconds))
         if len(self.seen) > ENOUGH * self.sorted_with:
@@ -68,13 +70,13 @@ class Queue:
         self.waiting.sort(key=lambda fleet: -cost[fleet.id])
 
 
-def seen_in_store(space: Space) -> list[Seen]:
-    """What the results that are here tell; those that cannot be read, or whose methods are not known, nothing."""
+def seen_in_store(storage: Storage) -> list[Seen]:
+    """Return the finished fleets of all results in the store. Results that cannot be read are skipped."""
     seen: list[Seen] = []
-    for kind in KINDS:
-        for path in files_below(space.local, kind.results.FILE):
+    for kind in RESULTS:
+        for path in files_below(storage.local, kind.FILE):
             with suppress(KenyonError):
-                seen += seen_in(kind.results.load(path), kind.configured)
+                seen += seen_in(kind.load(path))
     return seen
 
 
@@ -82,30 +84,30 @@ LIVES = 3  # workers that may die with one fleet before it is left out
 
 
 class Place(Protocol):
-    """Where fleets are trained: this process, others, or a cluster."""
+    """A place that trains fleets: this process, other processes, or a cluster."""
 
     @property
     def busy(self) -> int:
-        """Orders that were started, and whose outcome was not told yet."""
+        """The number of orders that were started and not returned by `finished`."""
         ...
 
     @property
     def free(self) -> bool:
-        """Whether another order may be started."""
+        """True if another order may be started."""
         ...
 
     def start(self, order: Order) -> None: ...
 
     def finished(self, seconds: float) -> list[tuple[Order, Outcome]]:
-        """What has come to an end, waiting for it at most so long."""
+        """Return the orders that ended, after waiting at most `seconds` for one."""
         ...
 
     def stop(self) -> None:
-        """Let what is under way end soon, with its states saved, and wait for it."""
+        """Save the states of running orders, end them, and wait for that."""
         ...
 
     def close(self) -> None:
-        """End at once whatever is still there."""
+        """End all running orders at once."""
         ...
 
 
@@ -116,17 +118,17 @@ def carry_out(
     stop: Callable[[], bool] = lambda: False,
     watch: Callable[[], None] = lambda: None,
 ) -> None:
-    """Until every fleet has a mark. When `stop` says so, states are saved and Interrupted raised; doing the same
-    again continues there. `watch` is called now and then.
+    """Train until every fleet has a mark. When `stop` returns True, states are saved and Interrupted raised; the same
+    call continues from there. `watch` is called repeatedly.
     """
-    space, leases = sweep.space, Leases(sweep.space)
-    queue, deaths = Queue(space, sweep.fleets), Counter[str]()
+    storage, leases = sweep.storage, Leases(sweep.storage)
+    queue, deaths = Queue(storage, sweep.fleets), Counter[str]()
     elsewhere: dict[str, Fleet] = {}  # claimed by others
-    over: dict[str, bytes] = {}  # leases of others that are over
+    over: dict[str, bytes] = {}  # expired leases of others
     with ExitStack() as closing:
-        mine = leases.claim(f"{DRIVER}{MACHINE_ID}-{os.getpid()}")
-        if mine is not None:
-            closing.enter_context(mine.beating())
+        own = leases.claim(f"{DRIVER}{MACHINE_ID}-{os.getpid()}")
+        if own is not None:
+            closing.enter_context(own.beating())
         closing.callback(leases.tidy)
         closing.callback(place.close)
         while queue or elsewhere or place.busy:
@@ -136,7 +138,7 @@ def carry_out(
             while queue and place.free:
                 fleet = queue.next()
                 place.start(sweep.order(fleet, over.pop(fleet.id, b"")))
-            for order, outcome in place.finished(space.pause):
+            for order, outcome in place.finished(storage.pause):
                 fleet = order.fleet
                 deaths[fleet.id] += outcome.end == DIED
                 if outcome.end == FAILED or deaths[fleet.id] == LIVES:
@@ -145,62 +147,62 @@ def carry_out(
                     elsewhere[fleet.id] = fleet
                 elif outcome.end in (STOPPED, DIED):
                     queue.put_first(fleet)
-            marks = set(space.names(MARKS))
+            marks = set(storage.names(MARKS))
             queue.learn(marks)
             for id in [*elsewhere]:
                 if id in marks:
                     del elsewhere[id]
-                elif (said := leases.over(id)) is not None:
-                    over[id] = said
+                elif (contents := leases.over(id)) is not None:
+                    over[id] = contents
                     queue.put_first(elsewhere.pop(id))
             watch()
 
 
 def _give_up(sweep: Sweep, fleet: Fleet, outcome: Outcome) -> None:
-    """Leave its states beside the results, where `kenyon run` goes on from them, and say that it ended."""
-    with suppress(ResultsError, OSError):  # what cannot be moved stays where it is
-        sweep.space.pull(fleet.folder)
-        settle(sweep.space, fleet.folder)
-    why = outcome.why or f"Its worker died {LIVES} times, perhaps for want of memory on the host."
-    Outcome(FAILED, why).save(sweep.space, fleet.id)
+    """Move the states of a fleet next to the results, where `kenyon run` resumes them, and mark it as failed."""
+    with suppress(ResultsError, OSError):  # files that cannot be moved stay
+        sweep.storage.pull(fleet.folder)
+        merge_fleet(sweep.storage, fleet.folder)
+    why = outcome.why or f"Its worker died {LIVES} times, possibly of too little memory on the host."
+    Outcome(FAILED, why).save(sweep.storage, fleet.id)
 
 
 class Unfinished(KenyonError):
-    """Some runs of a sweep could not be trained; all others are finished, and here."""
+    """Some runs of a sweep could not be trained; all others are finished, and in `results`."""
 
     def __init__(
-        self, reasons: dict[str, list[AnyCell]], folder: Path | None, results: dict[str, dict[str, Any]]
+        self, reasons: dict[str, list[RunSpec]], folder: Path | None, results: dict[str, dict[str, Any]]
     ) -> None:
-        """`folder`: of the results, where it is one that `kenyon run` can write to."""
+        """`folder`: of the results, if `kenyon run` can write to it."""
         self.results = results
         count = sum(map(len, reasons.values()))
         lines = [f"{count} {'run is' if count == 1 else 'runs are'} missing. The same command tries them again."]
         if folder is not None:
             lines[0] += " Or one by one:"
-        for why, cells in reasons.items():
-            lines += [why, *(commands_for(cells, folder) if folder else ())]
+        for why, runs in reasons.items():
+            lines += [why, *(commands_for(runs, folder) if folder else ())]
         super().__init__("\n".join(lines))
 
 
 def collect(sweep: Sweep) -> dict[str, dict[str, Any]]:
-    """The results, of games the scores, by benchmark and label. Raises Unfinished where there are not all."""
-    space, leases = sweep.space, Leases(sweep.space)
-    missing = {Fleet.key(cell): cell for cell in sweep.missing()}
+    """Return the results by benchmark and label. Raises Unfinished if some are missing."""
+    storage, leases = sweep.storage, Leases(sweep.storage)
+    missing = {Fleet.key(run): run for run in sweep.missing()}
     found: dict[str, dict[str, Any]] = {}
     for name, plan in sweep.plans.items():
         found[name] = {}
         for points in plan.methods:
             with leases.holding(results_lease(points[0])):
-                pull_results(space, points)  # once more, when nobody else adds to them
-                found[name] |= kind_of(name).gather(plan, points)
+                pull_results(storage, points)  # again, under the lease
+                found[name] |= gather(plan, points)
                 for point in points:
-                    space.push(name_of(space, PointFolder(space.local, point).result_path))
-    reasons: dict[str, list[AnyCell]] = {}
+                    storage.push(name_of(storage, PointFolder(storage.local, point).result_path))
+    reasons: dict[str, list[RunSpec]] = {}
     for fleet in sweep.fleets:
-        mark = Outcome.load(space, fleet.id)
-        lost = [cell for key in fleet.keys if (cell := missing.pop(key, None))]
+        mark = Outcome.load(storage, fleet.id)
+        lost = [run for key in fleet.keys if (run := missing.pop(key, None))]
         if lost:
             reasons.setdefault((mark and mark.why) or "They are not in the store any more.", []).extend(lost)
     if reasons:
-        raise Unfinished(reasons, space.local if isinstance(space, Folder) else None, found)
+        raise Unfinished(reasons, storage.local if storage.is_folder else None, found)
     return found

@@ -1,6 +1,5 @@
-"""Fleets in this process, one after another.
-
-Fleets in processes of this machine, as many at a time as asked: one a GPU, or some cores each.
+"""Places on this machine: this process, one fleet after another, or several processes, one for each GPU or some
+cores.
 """
 
 from __future__ import annotations
@@ -20,17 +19,19 @@ from typing import Any
 
 import torch
 
-from kenyon.rl.runner import GamesProgress
+from kenyon.experiments.progress import Progress
 from kenyon.sweep.jobs import DIED, FAILED, Order, Outcome
 from kenyon.sweep.worker import work
 from kenyon.utils.files import cores
 
 
-class Here:
-    busy = 0  # an order is finished when it has been started
+class Local:
+    """This process: an order is finished when `start` returns."""
+
+    busy = 0
 
     def __init__(
-        self, device: str, *, progress: GamesProgress | None = None, stop: Callable[[], bool] = lambda: False
+        self, device: str, *, progress: Progress | None = None, stop: Callable[[], bool] = lambda: False
     ) -> None:
         self.device, self.progress, self.stopping = device, progress, stop
         self.ended: list[tuple[Order, Outcome]] = []
@@ -54,10 +55,12 @@ class Here:
     def close(self) -> None: ...
 
 
-LAST = 30.0  # seconds that a worker has to save, once it was told to end
+LAST = 30.0  # seconds that a worker has for saving at its end
 
 
 class Processes:
+    """Processes of this machine, a GPU or some cores each."""
+
     def __init__(self, workers: int, device: str) -> None:
         self.context: SpawnContext = multiprocessing.get_context("spawn")  # PyTorch's threads survive no fork
         self.stopping = self.context.Event()
@@ -101,7 +104,7 @@ class Processes:
 
 @dataclass
 class Worker:
-    """One process at a time. It stays from fleet to fleet; one that died is followed by another."""
+    """One process at a time, which stays from fleet to fleet. A process that died is replaced."""
 
     context: SpawnContext
     stopping: Event
@@ -119,7 +122,7 @@ class Worker:
             theirs.close()
         assert self.pipe is not None
         self.order = order
-        with contextlib.suppress(BrokenPipeError):  # died at this moment: `finished` finds out
+        with contextlib.suppress(BrokenPipeError):  # it died just now: `finished` notices
             self.pipe.send(replace(order, device=self.device))
 
     @property
@@ -147,9 +150,9 @@ class Worker:
 
     def end(self) -> None:
         if self.pipe is not None:
-            self.pipe.close()  # one that waits for an order ends
+            self.pipe.close()  # ends a worker that waits
         if self.process is not None and self.order is not None:
-            self.process.terminate()  # one that trains saves what it has
+            self.process.terminate()  # a worker that trains saves its state
 
     def gone(self) -> None:
         if self.process is not None:
@@ -160,7 +163,7 @@ class Worker:
 
 
 def serve(pipe: Connection[Any, Any], stopping: Event, threads: int) -> None:
-    """What a worker is: order after order, until nobody sends any, or one failed. Ctrl-C is the driver's to hear."""
+    """Carry out orders until there are none, or one failed. Ctrl-C is left to the driver."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     torch.set_num_threads(threads)
@@ -173,7 +176,7 @@ def serve(pipe: Connection[Any, Any], stopping: Event, threads: int) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    sys.exit(128 + number)  # comes up through the training, which saves
+    sys.exit(128 + number)  # raised in the training, which saves
 
 
 def _device(device: str, number: int) -> str:

@@ -135,8 +135,8 @@ class Cluster:
 
 
 def speaks_grpc(host: str, port: int) -> bool:
-    """Whether the first words there are those of HTTP/2, as Ray's are. Ray itself would try for ten minutes. An
-    OSError: nobody is there.
+    """True if a server there answers in HTTP/2, as Ray does. Ray itself would try for ten minutes. Raises OSError if
+    nothing answers.
     """
     with socket.create_connection((host, port), ANSWER) as talk:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
@@ -204,7 +204,7 @@ def _environment(wanted: dict[str, str], without: tuple[str, ...]) -> Iterator[N
 
 
 def _check_private() -> None:
-    """Whether Ray has read what `private_ray` sets, for which it has no public name."""
+    """Raise ConfigError unless Ray has read what `private_ray` sets. Ray has no public name for it."""
     try:
         from ray._private.services import get_node_ip_address
         from ray._raylet import AuthenticationMode, get_authentication_mode

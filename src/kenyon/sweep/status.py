@@ -1,4 +1,4 @@
-"""How a sweep stands, as its store tells: from any machine, whoever works on it."""
+"""The state of a sweep, read from its store by any machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kenyon.sweep.costs import Costs, Seen, simulate
 from kenyon.sweep.jobs import Outcome
 from kenyon.sweep.leases import Leases
 from kenyon.sweep.plan import Record
-from kenyon.sweep.storage import BEGUN, MARKS, Space
+from kenyon.sweep.storage import BEGUN, MARKS, Storage
 
 DRAWS = 32  # schedules that the time left is estimated from
 WAITING, AT_WORK, FINISHED, MISSING = "waiting", "at work", "finished", "missing"
@@ -20,7 +20,7 @@ WAITING, AT_WORK, FINISHED, MISSING = "waiting", "at work", "finished", "missing
 
 @dataclass(frozen=True)
 class Line:
-    """One fleet."""
+    """The state of one fleet."""
 
     id: str
     label: str
@@ -49,22 +49,22 @@ class Status:
 
 
 class Watch:
-    """Looks at a store again and again, and reads every mark once."""
+    """Reads the state of a store repeatedly, and every mark once."""
 
-    def __init__(self, space: Space) -> None:
-        self.space, self.leases = space, Leases(space)
+    def __init__(self, storage: Storage) -> None:
+        self.storage, self.leases = storage, Leases(storage)
         self.marks: dict[str, Outcome] = {}
 
     def look(self) -> Status:
-        record = Record.load(self.space)
+        record = Record.load(self.storage)
         if record is None:
             raise ResultsError(
-                f"There is no sweep in {self.space.address}. `kenyon sweep EXPERIMENT.toml` makes one."
+                f"There is no sweep in {self.storage.address}. `kenyon sweep EXPERIMENT.toml` makes one."
             )
-        there = set(self.space.names(MARKS))
+        there = set(self.storage.names(MARKS))
         self.marks = {id: mark for id, mark in self.marks.items() if id in there}
         for id in there - self.marks.keys():
-            if (mark := Outcome.load(self.space, id)) is not None:
+            if (mark := Outcome.load(self.storage, id)) is not None:
                 self.marks[id] = mark
         held = self.leases.held()
         of = dict(zip(record.fleets, record.works, strict=True))
@@ -86,15 +86,15 @@ class Watch:
         return Status(record.about, record.runs, record.runs - undone, lines, _left(lines, costs, bool(seen)))
 
     def _begun(self, id: str) -> float:
-        """How much of a fleet that waits was done before."""
+        """Return the share of a waiting fleet that was done before."""
         try:
-            return min(max(float(self.space.read(f"{BEGUN}/{id}") or 0), 0.0), 1.0)
+            return min(max(float(self.storage.read(f"{BEGUN}/{id}") or 0), 0.0), 1.0)
         except ValueError:  # damaged: it is for people
             return 0.0
 
 
 def _left(lines: list[Line], costs: Costs, known: bool) -> tuple[float, float, float] | None:
-    """None: nothing was seen yet, or nobody is at work."""
+    """Return the predicted time left. None: no fleet has finished, or none is being trained."""
     workers = sum(line.state == AT_WORK for line in lines)
     if not known or not workers:
         return None

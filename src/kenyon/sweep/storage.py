@@ -1,18 +1,17 @@
-"""A store at an address of fsspec (s3://, gs://, sftp://, memory://, ...), and copies of its files on this machine.
+"""The store that all workers of a sweep share: a results folder, or an address of fsspec (s3://, gs://, sftp://,
+...).
 
-A file is there whole or not at all where the service does so, as object stores do. That of all who create a file one
-succeeds holds where the service has such a call and fsspec uses it (files, memory, S3); elsewhere two workers may
-train one fleet, which costs time and changes nothing.
-
-The place that all workers of a sweep share: a results folder, or any address that fsspec knows.
-
-Names are relative to it and have slashes. Results stand where `kenyon run` puts them; everything else of a sweep is
+Names are relative to it and have slashes. Results are where `kenyon run` puts them; everything else of a sweep is
 below `.sweep`:
 
-    plan.json          what is asked for, and the fleets it was cut into
+    plan.json          the request, and the fleets it was cut into
     leases/ID.1        who trains a fleet now, see `leases`
-    fleets/ID/         what a fleet has so far: a results folder of its own, with states
-    marks/ID           fleets that came to an end, and how
+    fleets/ID/         the work on a fleet: a results folder of its own, with states
+    marks/ID           fleets that have ended, and how
+
+At an address, files are there whole or not at all if the service does so, as object stores do. Creating a file
+exclusively needs a service with such a call that fsspec uses (files, memory, S3); elsewhere two workers may train one
+fleet, which costs time and does not change results.
 """
 
 from __future__ import annotations
@@ -34,7 +33,10 @@ from kenyon.utils.files import remove_stale, temporary_path, write_atomically
 
 
 class Address:
-    pause = 15.0  # every look is a request, and some are paid for
+    """A store at an address, with copies of its files on this machine."""
+
+    is_folder = False
+    pause = 15.0  # every look is a request, which may cost money
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
@@ -45,7 +47,7 @@ class Address:
         self.lock = threading.RLock()  # a lease's thread pushes while its fleet trains
 
     def create(self, name: str, data: bytes) -> bool:
-        with self._told("write", name):
+        with self._reporting("write", name):
             self._make_parent(name)
             try:
                 self.files.pipe_file(self._at(name), data, mode="create")
@@ -54,19 +56,19 @@ class Address:
         return True
 
     def write(self, name: str, data: bytes) -> None:
-        with self._told("write", name):
+        with self._reporting("write", name):
             self._make_parent(name)
             self.files.pipe_file(self._at(name), data)
 
     def read(self, name: str) -> bytes | None:
-        with self._told("read", name):
+        with self._reporting("read", name):
             try:
                 return bytes(self.files.cat_file(self._at(name)))
             except FileNotFoundError:
                 return None
 
     def names(self, folder: str) -> list[str]:
-        with self._told("list", folder):
+        with self._reporting("list", folder):
             try:
                 self.files.invalidate_cache(self._at(folder))  # others write there
                 found = self.files.ls(self._at(folder), detail=True)
@@ -76,13 +78,13 @@ class Address:
         return sorted(name for name in names if not name.endswith(".tmp"))
 
     def remove(self, name: str) -> None:
-        with self.lock, contextlib.suppress(FileNotFoundError), self._told("remove", name):
+        with self.lock, contextlib.suppress(FileNotFoundError), self._reporting("remove", name):
             shutil.rmtree(self.local / name, ignore_errors=True)
             self.drop(name)
             self.files.rm(self._at(name), recursive=True)
 
     def pull(self, folder: str, start: str = "") -> None:
-        with self._told("read", folder):
+        with self._reporting("read", folder):
             self.files.invalidate_cache(self._at(folder))
             below = self.files.find(self._at(folder))
         for path in below:
@@ -114,7 +116,7 @@ class Address:
             self.files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
 
     @contextlib.contextmanager
-    def _told(self, deed: str, name: str) -> Iterator[None]:
+    def _reporting(self, deed: str, name: str) -> Iterator[None]:
         try:
             yield
         except (FileNotFoundError, FileExistsError):
@@ -153,50 +155,52 @@ PLAN = f"{HOME}/plan.json"
 LEASES = f"{HOME}/leases"
 FLEETS = f"{HOME}/fleets"
 MARKS = f"{HOME}/marks"
-BEGUN = f"{HOME}/begun"  # how much of a fleet was done when it was last stopped
+BEGUN = f"{HOME}/begun"  # share of a fleet that was done when it was stopped
 
 
-class Space(Protocol):
-    """Small files that all see, and whole folders that one worker at a time has on its machine."""
+class Storage(Protocol):
+    """Small files that all processes see, and folders that one worker at a time has on its machine."""
 
-    address: str  # what other processes open it with
+    address: str  # other processes open it with this
+    is_folder: bool  # commands such as `kenyon run --out` can use it
     local: Path  # where its files are on this machine, or the copies of those that were pulled
     pause: float  # seconds between two looks at it
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write a file that nobody has written. False: somebody has, and it stays as it is."""
+        """Write a file that does not exist. False: it exists, and stays as it is."""
         ...
 
     def write(self, name: str, data: bytes) -> None: ...
 
     def read(self, name: str) -> bytes | None:
-        """None: it is not there."""
+        """Return the contents of a file. None: there is none."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """Of what is in a folder, not below."""
+        """Return the names in a folder, without those below."""
         ...
 
     def remove(self, name: str) -> None:
-        """A file, or a folder with all that is in it; or nothing, where nothing is there."""
+        """Remove a file, or a folder with its contents, if it exists."""
         ...
 
     def pull(self, folder: str, start: str = "") -> None:
-        """Have the files at and below a folder here, those whose names start so."""
+        """Copy the files at and below a folder to this machine, those whose names begin with `start`."""
         ...
 
     def push(self, folder: str) -> None:
-        """Let all see what has changed here at and below a folder, or a file."""
+        """Publish the changes of this machine at and below a folder, or of a file."""
         ...
 
     def drop(self, name: str) -> None:
-        """A file that is not needed here any more, where this is a copy of it."""
+        """Remove the local copy of a file, if it is a copy."""
         ...
 
 
 class Folder:
-    """A folder of this machine or of a network. What is written is there for all at once: nothing to pull or push."""
+    """A folder of this machine or of a network. All processes see its files: there is nothing to pull or push."""
 
+    is_folder = True
     pause = 1.0
 
     def __init__(self, path: Path) -> None:
@@ -211,7 +215,7 @@ class Folder:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())  # a power failure leaves no name without contents, which nobody could read
+                os.fsync(file.fileno())  # no name without contents after a power failure
             try:
                 path.hardlink_to(temporary)  # with all of its contents, or not at all
             except FileExistsError:
@@ -265,8 +269,8 @@ class Folder:
     def drop(self, name: str) -> None: ...
 
 
-def open_space(address: Path | str) -> Space:
-    """A folder's path, or an address with `://`."""
+def open_storage(address: Path | str) -> Storage:
+    """Open a folder by its path, or an address with `://`."""
     if not str(address):
         raise ConfigError("--out is empty. Give a folder or an address; the present folder is '.'.")
     if "://" in str(address):
@@ -274,10 +278,10 @@ def open_space(address: Path | str) -> Space:
     return Folder(Path(address).absolute())
 
 
-def check_space(space: Space) -> None:
-    """That it can be written to, before anything is planned."""
-    if isinstance(space, Folder):
-        check_writable(space.local / HOME)
+def check_storage(storage: Storage) -> None:
+    """Raise ResultsError unless the store can be written to."""
+    if storage.is_folder:
+        check_writable(storage.local / HOME)
     else:
-        space.write(f"{HOME}/.writable", b"")
-        space.remove(f"{HOME}/.writable")
+        storage.write(f"{HOME}/.writable", b"")
+        storage.remove(f"{HOME}/.writable")

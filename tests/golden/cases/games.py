@@ -48,8 +48,8 @@ add("rl-mini, set/three learners", partial(games, methods="caf-ewc", learners=3,
 
 def played(bench: Bench) -> Values:
     """A saved policy acts."""
+    from kenyon.experiments.policy import policy_of
     from kenyon.rl import find_suite
-    from kenyon.rl.play import policy_of
 
     games(bench, "ewc", seeds="1")
     policy = policy_of(bench.folder / "rl-mini" / "ewc", seed=0, game="dodge")

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from kenyon.data import find_source
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.grid import Cell, Point
+from kenyon.experiments.config import Config, configure
+from kenyon.experiments.grid import GridPoint, RunSpec
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import Config, configure
 from kenyon.experiments.training import build_trainer
 from kenyon.paper.analyses import Model, final_accuracy
 from tests.paper.analyses.small import apart_model, conv_model, images_of, per_task_model, plain_logits
@@ -43,7 +43,7 @@ def test_a_live_model_is_the_loaded_one(results: Path, method: str) -> None:
     saved = Result.load(results / "digits" / method / "result.json")
     config = Config.from_dict(saved.config)
     trainer = build_trainer(
-        [Cell(Point(config), s) for s in (0, 1)], find_source("digits").load(None), torch.device("cpu")
+        [RunSpec(GridPoint(config), s) for s in (0, 1)], find_source("digits").load(None), torch.device("cpu")
     )
     assert torch.equal(Model.of_trainer(trainer, 1).initial(), Model.of_trainer(trainer, 1).rows)
     trainer.run()

@@ -14,8 +14,8 @@ import torch
 
 from kenyon.data import Source, find_source
 from kenyon.errors import ResultsError
+from kenyon.experiments.config import configure
 from kenyon.experiments.results import Result
-from kenyon.experiments.spec import configure
 from kenyon.experiments.store import config_digest
 from kenyon.paper.analyses import ANALYSES, FlatnessSettings, analyse, compare
 from kenyon.paper.analyses.analysis import Entry

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from kenyon.errors import ResultsError
+from kenyon.experiments.config import Config
 from kenyon.experiments.results import Result, Run, compact, plain
-from kenyon.experiments.spec import Config
 from kenyon.experiments.store import check_writable, config_digest, weights_path
 from kenyon.metrics import Array, Summary
 from kenyon.utils.clock import since

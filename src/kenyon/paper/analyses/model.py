@@ -24,9 +24,9 @@ from torch import Tensor
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.data import Source, Stream
 from kenyon.errors import ConfigError, ResultsError
-from kenyon.experiments.incomplete import command_of
+from kenyon.experiments.config import Config
 from kenyon.experiments.results import Result, Run, point_name
-from kenyon.experiments.spec import Config
+from kenyon.experiments.scheduler import command_of
 from kenyon.experiments.store import weights_path
 from kenyon.experiments.training import build_net
 from kenyon.experiments.weights import Weights, read_weights, rows_of

@@ -23,8 +23,8 @@ from kenyon.utils.files import as_path
 
 if TYPE_CHECKING:
     from kenyon.experiments.progress import Progress
-    from kenyon.rl.results import GameResult
-    from kenyon.rl.runner import GamesPlan
+    from kenyon.experiments.results import GameResult
+    from kenyon.experiments.runner import Plan
 
 # The order of the paper.
 _ORDER = sorted(
@@ -47,7 +47,7 @@ def reproduce(
     device: str = "auto",
     train: bool = True,
     progress: Progress | None = None,
-    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None,
+    play: Callable[[Plan], dict[str, GameResult]] | None = None,
     told: Callable[[str], None] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> list[Written]:

@@ -29,8 +29,8 @@ from kenyon.paper.reproduce.figure import (
 from kenyon.utils.views import Series, lines
 
 if TYPE_CHECKING:
-    from kenyon.rl.results import GameResult
-    from kenyon.rl.runner import GamesPlan
+    from kenyon.experiments.results import GameResult
+    from kenyon.experiments.runner import Plan
 
 THREE = (Variant("ewc", called="SCL"), Variant("mcl-ewc", called="MCL"), Variant("caf-ewc", called="CAF"))
 
@@ -134,17 +134,18 @@ SIZES: dict[str, tuple[str, tuple[str, ...], dict[str, int]]] = {
 
 @reproduction("fig6", "eight Atari games learned one after another; at smaller scales five tiny games", "days")
 def fig6(results: Results, place: Place) -> Figure:
-    from kenyon.rl.results import measures, unmeasured
-    from kenyon.rl.runner import execute_games, plan_games
+    from kenyon.experiments.compare import measures, unmeasured
+    from kenyon.experiments.runner import execute
+    from kenyon.experiments.runner import plan as plan_runs
     from kenyon.rl.scores import fig6 as charts
 
     suite, methods, shortened = SIZES[place.scale.name]
-    plan = plan_games(
+    plan = plan_runs(
         suite, methods, place.scale.trained(SEEDS), overrides=shortened, device=place.device.type, out=place.runs
     )
     if not place.train:
         _check_present(plan, shortened)
-    scores = (place.play or execute_games)(plan)
+    scores = (place.play or execute)(plan)
     found_here = measures(scores)
     if not found_here:
         raise ResultsError(" ".join([*unmeasured(scores), "More runs (--seeds) may have scored there."]))
@@ -173,10 +174,10 @@ def _by_seed(result: GameResult, values: tuple[float, ...]) -> dict[int, float]:
     return dict(zip((run.seed for run in result.complete_runs), values, strict=True))
 
 
-def _check_present(plan: GamesPlan, shortened: Mapping[str, int]) -> None:
-    from kenyon.experiments.runner import missing_of
+def _check_present(plan: Plan, shortened: Mapping[str, int]) -> None:
+    from kenyon.experiments.runner import missing_runs
 
-    missing = list(dict.fromkeys(cell.config.method for cell in missing_of(plan.out, plan.points, plan.seeds)))
+    missing = list(dict.fromkeys(cell.config.method for cell in missing_runs(plan.out, plan.points, plan.seeds)))
     if missing:
         words = ["kenyon", "run", plan.points[0].config.benchmark, "--method", ",".join(missing)]
         words += ["--seeds", str(len(plan.seeds))]

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import torch
 
     from kenyon.data import Source
-    from kenyon.rl.results import GameResult
-    from kenyon.rl.runner import GamesPlan
+    from kenyon.experiments.results import GameResult
+    from kenyon.experiments.runner import Plan
 
 CIFAR = ("s-cifar-100", "r-cifar-100", "r-cifar-10-100")
 Verdict = Literal["for", "against", "undecided"]
@@ -145,7 +145,7 @@ class Place:
     device: torch.device
     data: Path | None = None
     train: bool = True  # False: missing runs are an error
-    play: Callable[[GamesPlan], dict[str, GameResult]] | None = None  # trains games; None: without progress
+    play: Callable[[Plan], dict[str, GameResult]] | None = None  # trains games; None: without progress
 
     @property
     def runs(self) -> Path:

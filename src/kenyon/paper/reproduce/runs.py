@@ -8,13 +8,12 @@ from typing import Any
 
 from kenyon.benchmarks.registry import find_benchmark
 from kenyon.errors import ResultsError
-from kenyon.experiments.grid import Point
-from kenyon.experiments.incomplete import command_of
+from kenyon.experiments.config import configure
+from kenyon.experiments.grid import GridPoint
 from kenyon.experiments.progress import Progress
 from kenyon.experiments.results import Result
 from kenyon.experiments.runner import REFERENCE, Plan, check_folders, execute
-from kenyon.experiments.scheduler import MOST
-from kenyon.experiments.spec import configure
+from kenyon.experiments.scheduler import MOST, command_of
 from kenyon.experiments.store import PointFolder
 from kenyon.paper.reproduce.figure import Place, Results, Variant, VariantResult, Wanted
 from kenyon.utils.views import View
@@ -22,12 +21,12 @@ from kenyon.utils.views import View
 Runs = list[dict[str, Any]]  # measurements of every run, with its seed
 
 
-def point_of(place: Place, benchmark: str, variant: Variant) -> Point:
+def point_of(place: Place, benchmark: str, variant: Variant) -> GridPoint:
     """Return the grid point of a variant. One that changes nothing is the method itself, in its usual folder."""
     given = {**place.scale.settings, **variant.settings}
     config = configure(benchmark, variant.method, tasks=_tasks(place, benchmark), overrides=given)
     usual = configure(benchmark, variant.method, tasks=_tasks(place, benchmark), overrides=place.scale.settings)
-    return Point(config, {} if config == usual else dict(variant.settings))
+    return GridPoint(config, {} if config == usual else dict(variant.settings))
 
 
 def _tasks(place: Place, benchmark: str) -> int | None:

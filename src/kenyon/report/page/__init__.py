@@ -33,7 +33,7 @@ def write_report(results: Path | str, out: Path | str = "report.html", *, apart:
     Results of one method under different settings are refused, since one table would compare what cannot be compared;
     with `apart` they are labelled by what differs.
     """
-    from kenyon.rl.results import has_images
+    from kenyon.experiments.compare import has_images
 
     source, target = as_path("results", results), as_path("out", out)
     if target.is_dir():

@@ -16,10 +16,9 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
 
 from kenyon.errors import ResultsError
-from kenyon.experiments.results import Kept
+from kenyon.experiments.results import ResultBase
 from kenyon.methods.registry import hue_of, place
 from kenyon.report.formats import published_sentence
 from kenyon.report.page.entries import Group, Section, sections_of
@@ -163,7 +162,7 @@ def _page(
 
 
 def _header(groups: Sequence[Group], suites: Sequence[Suite], name: str, places: Sequence[tuple[str, str]]) -> Markup:
-    results: list[Kept[Any, Any]] = [e.result for g in groups for e in g.shown]
+    results: list[ResultBase] = [e.result for g in groups for e in g.shown]
     results += [e.result for s in suites for e in s.entries]
     others = sum(len(e.result.runs) for g in groups for e in g.entries if e not in g.shown)
     runs = [run for r in results for run in r.runs]

@@ -105,7 +105,7 @@ def collect(path: Path, *, apart: bool = False) -> list[Group]:
 
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
     files = [File(name.absolute().relative_to(top).as_posix(), result, name) for name, result in reported(path)]
-    titles: dict[str, list[File[Result]]] = {}
+    titles: dict[str, list[File]] = {}
     for file in files:
         titles.setdefault(file.result.title, []).append(file)
     found = {

@@ -16,7 +16,7 @@ from kenyon.report.tables import duration, run_count
 from kenyon.utils.text import counted
 
 if TYPE_CHECKING:
-    from kenyon.rl.results import GameResult
+    from kenyon.experiments.results import GameResult
     from kenyon.rl.scores import Measured
 
 
@@ -43,7 +43,7 @@ class Suite:
 
 def collect_games(path: Path) -> list[Suite]:
     """Read all scores at or below a path, labelled by what differs."""
-    from kenyon.rl.results import saved_scores
+    from kenyon.experiments.compare import saved_scores
 
     top = path.absolute().parent if path.is_dir() else path.absolute().parent.parent
     return [
@@ -60,7 +60,7 @@ def collect_games(path: Path) -> list[Suite]:
 
 def suite_part(suite: Suite, figures: Figures, where: str, places: Mapping[str, str]) -> Markup:
     """Make the part of a suite. `places`: ids of the origins, by label."""
-    from kenyon.rl.results import measures, unmeasured
+    from kenyon.experiments.compare import measures, unmeasured
     from kenyon.rl.scores import fig6
 
     results, found = suite.results, measures(suite.results)

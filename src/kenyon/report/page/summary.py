@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kenyon.experiments.results import Kept, Result, Run, value_text
+from kenyon.experiments.results import Result, ResultBase, Run, value_text
 from kenyon.metrics import Summary, average_accuracy, backward_transfer, forward_transfer, learning_accuracy
 from kenyon.report.page.entries import Entry, Group, bar, values_of
 from kenyon.report.page.html import MISSING, Markup, breakable, joined, scrolled, shown, table, tag, with_error
@@ -230,7 +229,7 @@ class Origin:
 
     label: str
     file: str
-    result: Kept[Any, Any]
+    result: ResultBase
     runs: Markup  # a table of them
     place: str  # where links to it lead
 
@@ -263,7 +262,7 @@ def _folded(one: Origin) -> Markup:
     )
 
 
-def _settings(result: Kept[Any, Any]) -> Markup:
+def _settings(result: ResultBase) -> Markup:
     from kenyon.experiments.store import flatten
 
     settings = {**flatten(result.config), "parameters": f"{result.parameters:,}"}
@@ -302,7 +301,7 @@ def _measured(result: Result, run: Run) -> list[str]:
     return [shown(v if math.isfinite(v) else None) for v in values]
 
 
-def _fleets(result: Kept[Any, Any]) -> Markup:
+def _fleets(result: ResultBase) -> Markup:
     head = ["seeds", "seconds", "device", "precision", "finished (UTC)", "versions"]
     rows = []
     for fleet in result.fleets:

@@ -1,38 +1,47 @@
-"""`kenyon list`: the benchmarks, the methods and what `--set` may change of them."""
+"""`kenyon list`: the benchmarks, the methods and the settings that `--set` may change."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
-from functools import partial
-from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
+import typer
 
-from kenyon.benchmarks.registry import BENCHMARKS, Benchmark
-from kenyon.cli.consoles import stdout, tell, tell_json
-from kenyon.cli.run import named_benchmark
-from kenyon.errors import ConfigError, unknown
-from kenyon.experiments.results import plain, value_text
-from kenyon.experiments.settings import MEANINGS, takes
-from kenyon.experiments.spec import configure, settings
-from kenyon.methods import LEARNERS, METHODS, find_method
-from kenyon.methods.registry import switches
-from kenyon.rl.suites import ARENAS, Arena
+from kenyon.cli.options import Json
 
-SEVERAL = f"parameters_of_{LEARNERS}_learners"
-COLUMNS = {  # what a terminal has room for; --json tells more
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kenyon.benchmarks.registry import Benchmark
+    from kenyon.rl.suites import SuiteBenchmark
+
+SEVERAL = "parameters_of_5_learners"
+COLUMNS = {  # that a terminal has room for; --json has more
     "benchmarks": ("name", "tasks", "classes", "parameters", SEVERAL, "about"),
     "methods": ("name", "learners", "about", "settings"),
     "settings": ("name", "meaning"),
 }
 
-HEADS = {SEVERAL: f"of {LEARNERS}\nlearners"}
 
+def list_(
+    what: Annotated[str, typer.Argument(help="benchmarks, methods or settings")] = "benchmarks",
+    method: Annotated[str | None, typer.Option("--method", "-m", help="Only settings of this method.")] = None,
+    benchmark: Annotated[
+        str | None, typer.Option("--benchmark", help="With the values that they have on this benchmark.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the benchmarks, the methods, or the settings that --set may change."""
+    from functools import partial
 
-def list_command(what: str, method: str | None, benchmark: str | None, *, as_json: bool) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from kenyon.cli.consoles import stdout, tell, tell_json
+    from kenyon.errors import ConfigError, unknown
+    from kenyon.experiments.results import plain
+    from kenyon.experiments.settings import MEANINGS
+    from kenyon.methods.registry import switches
+
     lists: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "benchmarks": _benchmarks,
         "methods": _methods,
@@ -43,7 +52,7 @@ def list_command(what: str, method: str | None, benchmark: str | None, *, as_jso
     if what != "settings" and (method or benchmark):
         raise ConfigError("--method and --benchmark are for `kenyon list settings`. Leave them out.")
     rows = lists[what]()
-    if as_json:
+    if json:
         tell_json(plain({what: rows}))
         return
     hidden = switches() if what == "settings" and method is None else frozenset()
@@ -51,8 +60,9 @@ def list_command(what: str, method: str | None, benchmark: str | None, *, as_jso
     shown = (*COLUMNS[what], *(["value"] if "value" in rows[0] else []))
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, leading=1)
     for key in shown:
-        numbers = all(isinstance(row[key], int) for row in rows)
-        table.add_column(HEADS.get(key, key), justify="right" if numbers else "left", no_wrap=key == "name")
+        numbers = all(type(row[key]) in (int, bool) for row in rows)
+        head = "of 5\nlearners" if key == SEVERAL else key
+        table.add_column(head, justify="right" if numbers else "left", no_wrap=key == "name")
     for row in rows:
         table.add_row(*(_cell(row[key]) for key in shown))
     stdout().print(table)
@@ -63,11 +73,19 @@ def list_command(what: str, method: str | None, benchmark: str | None, *, as_jso
 
 
 def _benchmarks() -> list[dict[str, Any]]:
-    return [*map(_benchmark, BENCHMARKS.values()), *(_arena(arena) for arena in ARENAS.values() if arena.available)]
+    from kenyon.benchmarks.registry import BENCHMARKS
+    from kenyon.rl.suites import SUITE_BENCHMARKS
+
+    return [
+        *map(_benchmark, BENCHMARKS.values()),
+        *(_suite(suite) for suite in SUITE_BENCHMARKS.values() if suite.available),
+    ]
 
 
-def _arena(a: Arena) -> dict[str, Any]:
-    suite, ppo = a.suite, a.ppo
+def _suite(a: SuiteBenchmark) -> dict[str, Any]:
+    from kenyon.methods import LEARNERS
+
+    suite, ppo = a.suite, a.training
     return {
         "name": a.name,
         "about": suite.about,
@@ -83,6 +101,8 @@ def _arena(a: Arena) -> dict[str, Any]:
 
 
 def _benchmark(b: Benchmark) -> dict[str, Any]:
+    from kenyon.methods import LEARNERS
+
     counts, training = b.source.class_counts, b.training
     several = b.width_for(LEARNERS)
     return {
@@ -101,6 +121,9 @@ def _benchmark(b: Benchmark) -> dict[str, Any]:
 
 
 def _methods() -> list[dict[str, Any]]:
+    from kenyon.methods import METHODS
+    from kenyon.methods.registry import switches
+
     single = switches()
     return [
         {
@@ -118,7 +141,16 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _settings(method: str | None, benchmark: str | None) -> list[dict[str, Any]]:
-    """Of a method or of any; with the values that it has on a benchmark."""
+    """Return the settings of a method or of any, with the values that the method has on a benchmark."""
+    from dataclasses import asdict
+    from inspect import signature
+
+    from kenyon.errors import ConfigError
+    from kenyon.experiments.config import configure, settings
+    from kenyon.experiments.settings import MEANINGS, takes
+    from kenyon.experiments.spec import named_benchmark
+    from kenyon.methods import find_method
+
     names = settings(find_method(method).name) if method else tuple(MEANINGS)
     rows: list[dict[str, Any]] = [
         {"name": name, "meaning": MEANINGS.get(name, ""), "methods": takes(name)} for name in names
@@ -135,6 +167,8 @@ def _settings(method: str | None, benchmark: str | None) -> list[dict[str, Any]]
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "-"}[value]
-    return f"{value:,}" if isinstance(value, int) else value_text(value)
+    from kenyon.experiments.results import value_text
+
+    if value is None:
+        return "-"
+    return f"{value:,}" if type(value) is int else value_text(value)
