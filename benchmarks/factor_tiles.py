@@ -17,9 +17,9 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from kenyon.backends.layout import Factors
 from kenyon.backends.triton import factors
-from kenyon.backends.triton.factors import Factors
-from kenyon.backends.triton.updates import Sorted
+from kenyon.backends.triton.updates import PullOperands
 from kenyon.models import Net
 from kenyon.models.backbones import alexnet
 from kenyon.training import choose_device
@@ -54,7 +54,7 @@ def main() -> None:
 
     theta, velocity, anchor = rows(net.layout.size), rows(net.layout.size), rows(net.layout.protected)
     importance, ones = rows(net.layout.protected).square(), torch.ones(args.runs, device=device)
-    parts, forces = layers(net, args.runs, device), Sorted([(ones, importance, anchor)], [])
+    parts, forces = layers(net, args.runs, device), PullOperands([(ones, importance, anchor)], [])
     weights = sum(part.weight.numel() for part in parts)
     found = []
     for tile in TILES:

@@ -35,7 +35,7 @@ def row(trainer: Trainer, run: int, strength: float) -> dict[str, Any]:
         "task": trainer.position.phase,  # behind it
         "seed": trainer.seeds[run],
         "stiffness": trainer.training.rate * strength * float(hardest),
-        "limit": trainer.optimiser.follows if trainer.optimiser.follows < inf else None,
+        "limit": trainer.optimizer.follows if trainer.optimizer.follows < inf else None,
         "at": name,
         "diverged": trainer.position.diverged[run],
     }

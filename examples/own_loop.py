@@ -1,7 +1,7 @@
 """A training loop of one's own with Kenyon's losses: `python examples/own_loop.py`.
 
 Five tasks of two handwritten digits each, one drawing in five to learn from, as in the benchmark `digits`; an
-ordinary module, an ordinary optimiser. Prints the average accuracy of all tasks in the end.
+ordinary module, an ordinary optimizer. Prints the average accuracy of all tasks in the end.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def run(method: str, seed: int) -> float:
             forgetting.begin_task()
             learning.begin_task()
             parameters += [*forgetting.parameters(), *learning.parameters()]
-        optimiser = torch.optim.Adam(parameters, 0.01)
-        schedule = torch.optim.lr_scheduler.StepLR(optimiser, EPOCHS // 2, 1 / 3)
-        protection.track(optimiser)
+        optimizer = torch.optim.Adam(parameters, 0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, EPOCHS // 2, 1 / 3)
+        protection.track(optimizer)
         model.train()
         for _ in range(EPOCHS):
             for x, y in loader:
@@ -70,9 +70,9 @@ def run(method: str, seed: int) -> float:
                     loss = loss + learning(own)
                 if forgetting is not None and task > 0:
                     loss = loss + forgetting(model.heads[task])
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
             schedule.step()
 
         def predict(model: nn.Module, batch: tuple[Tensor, Tensor], task: int = task) -> tuple[Tensor, Tensor]:

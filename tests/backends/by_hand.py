@@ -1,4 +1,4 @@
-"""Networks of the library beside the same written out by hand, for their tests."""
+"""Networks of the library, and the same networks written out by hand."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_a_backbone_is_lent_tensors_and_keeps_none(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CASES)
 def test_first_weights_are_drawn_as_the_constructor_draws_them(kind: str) -> None:
-    """From one seed: a fresh learner's weights are those of a module that is built anew."""
+    """From one seed, a new learner's weights equal those of a new module."""
     build, _ = CASES[kind]
     torch.manual_seed(1)
     net = net_of(kind, build())
@@ -298,7 +298,7 @@ def held_norm() -> nn.Module:
         (lambda: Counting(True), "buffer calls changes"),
         (lambda: Counting(False), "buffer calls changes"),
         (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 4)), "reset_parameters"),
-        (Two, "it gives a tuple"),
+        (Two, "it returns a tuple"),
         (lambda: nn.Linear(7, 4), r"cannot take a batch of the shape \(2, 6\) \(float32\)"),
         (lambda: nn.Embedding(5, 4), "cannot take a batch"),
         pytest.param(
@@ -322,7 +322,7 @@ def test_names_that_are_taken_are_told() -> None:
 
 def test_an_output_that_changes_its_size_is_told() -> None:
     net = Net(Growing(), (6,), (2,))
-    with pytest.raises(ConfigError, match="gave 2 features at first and 5 now"):
+    with pytest.raises(ConfigError, match="returned 2 features at first and 5 now"):
         net.forward(net.initial([0])[0], torch.zeros(5, 6), torch.tensor([0]))
 
 
@@ -333,7 +333,7 @@ def test_spectral_norm_is_refused_for_its_buffers_when_weights_are_given() -> No
 
 
 class Looking(nn.Module):
-    """What it does depends on a value, which no CUDA graph can hold."""
+    """Control flow depends on a value, which no CUDA graph can hold."""
 
     def __init__(self) -> None:
         super().__init__()

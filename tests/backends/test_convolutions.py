@@ -206,7 +206,7 @@ def check_layer(
         check_pooling(case, y, out, code)
     else:
         assert distance(out[:, :, case.counts], y[:, :, case.counts]) < 3e-3
-    assert bool(out.isfinite().all())  # also where nobody looks
+    assert bool(out.isfinite().all())  # also outside of the valid area
     check_gradients(case, build, sharing, backward, code.cpu())
     case.memory.check()
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from kenyon.backends.cpu.looped import Looped
 from kenyon.backends.triton import strided as deepened
 from kenyon.backends.triton.stacked import Stacked
-from kenyon.backends.triton.strided import Deepened
+from kenyon.backends.triton.strided import SpaceToDepth
 from kenyon.models import Net
 from tests.interpreter import DEVICE, interpreted
 
@@ -28,7 +28,7 @@ def test_it_equals_an_ordinary_convolution(data: st.DataObject, stride: int, cha
     padding = [data.draw(st.integers(0, w - 1)) for w in window]
     sides = [data.draw(st.integers(max(1, w - 2 * p), 20)) for w, p in zip(window, padding, strict=True)]
     layer = nn.Conv2d(channels, 3, tuple(window), stride, tuple(padding))
-    deep = Deepened.of(layer)
+    deep = SpaceToDepth.of(layer)
     assert deep is not None
     x, w = random(2, channels + more, *sides), random(3, channels, *window)
     found = F.conv2d(deep.images_plain(x), deep.weights(w).flatten(3).permute(0, 3, 1, 2))
@@ -38,7 +38,7 @@ def test_it_equals_an_ordinary_convolution(data: st.DataObject, stride: int, cha
 
 
 def test_only_images_at_a_stride_are_deepened() -> None:
-    assert Deepened.of(nn.Conv2d(3, 64, 11, stride=4, padding=2)) is not None
+    assert SpaceToDepth.of(nn.Conv2d(3, 64, 11, stride=4, padding=2)) is not None
     for layer in (
         nn.Conv2d(3, 8, 3),
         nn.Conv2d(3, 8, 3, stride=(2, 1)),
@@ -47,7 +47,7 @@ def test_only_images_at_a_stride_are_deepened() -> None:
         nn.Conv2d(3, 8, 3, stride=2, dilation=2),
         nn.Conv2d(2, 8, 3, stride=2, groups=2),
     ):
-        assert Deepened.of(layer) is None
+        assert SpaceToDepth.of(layer) is None
 
 
 @pytest.mark.kernels
@@ -59,7 +59,7 @@ def test_only_images_at_a_stride_are_deepened() -> None:
 def test_the_kernel_is_the_plain_version(
     channels: int, more: int, window: int, stride: int, padding: int, side: int, dtype: torch.dtype
 ) -> None:
-    deep = Deepened.of(nn.Conv2d(channels, 8, window, stride, padding))
+    deep = SpaceToDepth.of(nn.Conv2d(channels, 8, window, stride, padding))
     assert deep is not None
     whole = random(2, channels + more, side, side + 3).to(DEVICE, dtype)
     for x in (whole, whole.contiguous(memory_format=torch.channels_last)):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.cpu.looped import cut
+from kenyon.backends.cpu.looped import chunks_of
 from kenyon.backends.torch.module import General
 from kenyon.models import Net
 from kenyon.utils.threads import cpu_threads
@@ -74,7 +74,7 @@ def test_parts_of_a_batch_equal_the_whole(kind: str, width: int, K: int, batch: 
     """
     net, hand = make(kind, width, K)
     net.executor = executions(net, kind)["looped"]  # type: ignore[assignment]
-    assert len(cut(batch, K)) > K or batch < 20
+    assert len(chunks_of(batch, K)) > K or batch < 20
     row, x = net.initial([5])[0].double(), images(kind, batch)
 
     def ours(leaf: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from kenyon.backends.choice import choose_executor, executors
+from kenyon.backends import choose_executor, executors
 from kenyon.backends.executor import Executor, Pass, Request
 from kenyon.backends.layers import Params
 from kenyon.backends.torch.module import rebuilt

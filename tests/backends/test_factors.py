@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from kenyon.backends.optimizers import Adam, Optimiser, Sgd
+from kenyon.backends.layout import Factors
+from kenyon.backends.optimizers import Adam, Optimizer, Sgd
 from kenyon.backends.triton import updates as passes
-from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.updates import Force
 from tests.backends.test_passes import forces_of, random
 from tests.interpreter import DEVICE, interpreted
@@ -18,9 +18,9 @@ R, K, B = 2, 3, 20
 ROWS = {"aligned": (((1200, 24, 80), (7200, 16, 24)), 9000), "odd": (((13, 65, 70), (13703, 7, 5)), 14001)}
 
 
-def optimiser(kind: type, P: int) -> Optimiser:
+def optimizer(kind: type, P: int) -> Optimizer:
     made = kind(torch.Size((R, P)), torch.device(DEVICE), *(0.9,) * (kind is Sgd))
-    assert isinstance(made, Optimiser)
+    assert isinstance(made, Optimizer)
     return made
 
 
@@ -34,17 +34,17 @@ def factors_of(place: tuple[int, int, int], theta: Tensor) -> Factors:
 
 
 def moved(kind: type, rows: str, forces: list[Force], *, factored: bool, keep: bool) -> list[Tensor]:
-    """What four steps leave: the rows, momentum, the last gradient, and the layers' own weights."""
+    """Return the rows, momentum, last gradient and the layers' own weights after four steps."""
     places, P = ROWS[rows]
-    theta, optimise = random(R, P, seed=5).clone(), optimiser(kind, P)
+    theta, optimise = random(R, P, seed=5).clone(), optimizer(kind, P)
     rate = torch.tensor([0.1, 0.2], device=DEVICE)
     layers = [factors_of(place, theta) for place in places]
     for step in range(4):
         gradient, moves = random(R, P, seed=step).clone(), torch.tensor([1.0, float(step % 2)], device=DEVICE)
         for layer in layers:
-            layer.keep(random(*layer.dy.shape, seed=step), random(*layer.x.shape, seed=step))
+            layer.store(random(*layer.dy.shape, seed=step), random(*layer.x.shape, seed=step))
             if factored:
-                gradient[:, layer.start : layer.stop] = torch.nan  # nobody looks there
+                gradient[:, layer.start : layer.stop] = torch.nan  # is not read
             else:
                 product = torch.einsum("rkbo,rkbi->rkoi", layer.dy, layer.x)
                 gradient[:, layer.start : layer.stop] = product.flatten(1)
@@ -68,7 +68,7 @@ def test_one_pass_moves_weights_by_factors(rows: str, kinds: str, monkeypatch: p
     monkeypatch.setattr(passes, "available", lambda x: False)
     expected = moved(Sgd, rows, forces, factored=False, keep=False)
     for mine, theirs in zip(ours, expected, strict=True):
-        # Forces are as large as the weights are, which grow; a GPU multiplies float32 with 10 bits less.
+        # Penalty gradients grow with the weights; a GPU multiplies float32 with 10 bits less.
         torch.testing.assert_close(mine, theirs, rtol=5e-3, atol=5e-3 * float(theirs.abs().max()))
 
 

@@ -282,7 +282,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_first_weights_of_every_layer(kind: str) -> None:
-    """As its constructor draws them, and as reset_parameters() does, beside a thread that draws and seeds."""
+    """As drawn by its constructor and by reset_parameters(), while another thread draws and seeds."""
     build = LAYERS[kind]
     template = build()
     check_drawable(template)
@@ -325,7 +325,7 @@ def inside_out(module: nn.Module) -> Iterator[nn.Module]:
 def test_layer_by_layer_a_recurrent_network_is_the_same(
     kind: type[nn.RNNBase], name: str, both: bool, bias: bool
 ) -> None:
-    """What replaces cuDNN's, against PyTorch's own on a CPU: also of sequences of different lengths."""
+    """The replacement of cuDNN's layers, against PyTorch's on a CPU, also for sequences of different lengths."""
     module, x = kind(4, 5, 3, dropout=0.5, bidirectional=both, bias=bias), torch.randn(5, 2, 4)
     states = [torch.zeros(6 if both else 3, 2, 5) for _ in range(2 if kind is nn.LSTM else 1)]
     hx, rest = states if kind is nn.LSTM else states[0], (module._flat_weights, bias, 3, 0.5, True, both)

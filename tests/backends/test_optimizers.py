@@ -18,7 +18,7 @@ class Torch:
 
     def __init__(self, theta: Tensor) -> None:
         self.rows = [row.clone().double().requires_grad_() for row in theta]
-        self.optimisers = [self.new(run) for run in range(R)]
+        self.optimizers = [self.new(run) for run in range(R)]
 
     def new(self, run: int) -> torch.optim.Adam:
         return torch.optim.Adam([self.rows[run]], lr=RATES[run])
@@ -27,7 +27,7 @@ class Torch:
         for run in range(R):
             if moves[run]:
                 self.rows[run].grad = gradient[run].double()
-                self.optimisers[run].step()
+                self.optimizers[run].step()
 
     @property
     def theta(self) -> Tensor:
@@ -35,7 +35,7 @@ class Torch:
 
 
 def gradients(step: int) -> Tensor:
-    """Of very different sizes, some exactly zero."""
+    """Return gradients of very different sizes, some exactly zero."""
     g = torch.randn(R, P, generator=torch.Generator().manual_seed(step)) * torch.logspace(-6, 3, P)
     g[:, 3] = 0.0
     return g
@@ -62,13 +62,13 @@ def test_equals_pytorchs_adam(theta: Tensor) -> None:
     assert torch.equal(theta[:, 3], start[:, 3])  # no gradient, no change: heads of other tasks stay as they are
 
 
-def test_restart_of_one_run_is_a_new_optimiser(theta: Tensor) -> None:
+def test_restart_of_one_run_is_a_new_optimizer(theta: Tensor) -> None:
     start, torchs, adam = theta.clone(), Torch(theta), Adam(theta.shape, theta.device)
     for step in range(30):
         if step in (7, 20):
             adam.restart(torch.tensor([False, True, False, step == 20]))
             for run in (1, 3) if step == 20 else (1,):
-                torchs.optimisers[run] = torchs.new(run)
+                torchs.optimizers[run] = torchs.new(run)
         adam.step(theta, gradients(step), torch.tensor(RATES), ALL)
         torchs.step(gradients(step))
     assert_equal(theta, torchs.theta, start)

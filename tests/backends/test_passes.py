@@ -92,16 +92,16 @@ def test_what_is_idle_is_not_looked_at(
     ends = []
     for plain in (False, True):
         monkeypatch.setattr(passes, "available", lambda x, plain=plain: not plain)
-        optimiser, theta = kind(torch.Size((R, P)), torch.device(DEVICE), *more), random(R, P, seed=5).clone()
+        optimizer, theta = kind(torch.Size((R, P)), torch.device(DEVICE), *more), random(R, P, seed=5).clone()
         for step in range(3):
             gradient = random(R, P, seed=step).masked_fill(still, torch.nan if first == 1024 and not plain else 0.0)
-            optimiser.step(theta, gradient, rate, moves, keep=False, idle=idle)
+            optimizer.step(theta, gradient, rate, moves, keep=False, idle=idle)
         ends.append(theta.clone())
     torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)
     assert torch.equal(ends[0][:, still], random(R, P, seed=5)[:, still])
     monkeypatch.setattr(passes, "available", lambda x: True)
     decay = WeightDecay(torch.ones(R, 1, device=DEVICE), torch.zeros(P, dtype=torch.int8, device=DEVICE))
-    optimiser.step(theta, torch.zeros_like(theta), rate, moves, [decay], keep=False, idle=idle)
+    optimizer.step(theta, torch.zeros_like(theta), rate, moves, [decay], keep=False, idle=idle)
     assert not torch.isclose(theta, ends[1], rtol=1e-6, atol=0).any()  # a decay moves them all
 
 
@@ -109,7 +109,7 @@ def test_what_is_idle_is_not_looked_at(
 @pytest.mark.parametrize("importance", [fisher_large(), mas()], ids=lambda importance: importance.name)
 @pytest.mark.parametrize("kinds", ["", "p", "d", "ppd"])
 def test_importance_of_a_batch(kinds: str, importance: GradientImportance, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With forces, of protected weights only, and of runs that have run out of batches nothing."""
+    """With penalties, for protected weights only; runs without batches left add nothing."""
     R, P, size = 3, 2500, 2100
     forces, share = forces_of(R, P, kinds), torch.tensor([0.1, 0.0, 0.3], device=DEVICE)
     ends = []

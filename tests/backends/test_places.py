@@ -56,4 +56,9 @@ def test_gradients_are_the_same_wherever_they_are_written() -> None:
 def test_a_place_is_taken_once() -> None:
     part, place = torch.zeros(2), torch.zeros(2)
     leaves = Leaves({"a": part}, {"a": place})
-    assert leaves["a"] is part and leaves.take("a") is place and leaves.take("a") is None and leaves.take("b") is None
+    assert (
+        leaves["a"] is part
+        and leaves.take_gradient("a") is place
+        and leaves.take_gradient("a") is None
+        and leaves.take_gradient("b") is None
+    )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from kenyon.backends.cpu import looped as shares
-from kenyon.backends.cpu.looped import Looped, dense_in_shares
-from kenyon.backends.cpu.looped import cut_layer as cut
+from kenyon.backends.cpu.looped import Looped, sharded_linear
+from kenyon.backends.cpu.looped import shards_of as cut
 from kenyon.backends.layout import Leaves
 from kenyon.models import Net
 from kenyon.utils.threads import cpu_threads
@@ -40,7 +40,7 @@ def test_a_network_equals_learners_by_hand(kind: str, width: int, K: int, dropou
     net, hand = make(kind, width, K)
     assert isinstance(net.backbone, nn.Sequential)
     net.executor = Looped(net.backbone, net.input_shape, K)
-    assert net.executor.in_shares
+    assert net.executor.sharded
     row, x, noise, keep = net.initial([4])[0].double(), images(kind), None, None
     if dropout:
         noise = torch.randint(0, 256, (net.executor.noise_size(3),), generator=torch.Generator().manual_seed(2))
@@ -69,7 +69,7 @@ def test_the_bits_are_the_same_on_any_number_of_cores(dtype: torch.dtype) -> Non
     for cores in (1, 2, 3):
         with cpu_threads(cores):
             leaves = [x, w.clone().requires_grad_(), b.clone().requires_grad_()]
-            y = dense_in_shares(*leaves)
+            y = sharded_linear(*leaves)
             assert y.dtype is dtype
             slopes = torch.autograd.grad(mixed(y.float()), leaves)
             assert [s.dtype for s in slopes] == [dtype, torch.float32, torch.float32]
@@ -86,7 +86,7 @@ def test_gradients_go_to_their_place_and_each_learner_has_its_own() -> None:
     )
     place = torch.full_like(w, torch.nan)
     leaves = [t.requires_grad_() for t in (x, w, b)]
-    y = dense_in_shares(*leaves, place)
+    y = sharded_linear(*leaves, place)
     dx, dw, db = torch.autograd.grad(y, leaves, slope)
     assert dw.data_ptr() == place.data_ptr()
     for k in range(2):
@@ -141,5 +141,5 @@ def test_gradients_of_biases_are_added_up_in_their_own_type() -> None:
     x = torch.randn(1, 300, 8, generator=generator).bfloat16()
     weight, bias = torch.randn(1, 4, 8, generator=generator), torch.zeros(1, 4, requires_grad=True)
     slope = torch.randn(1, 300, 4, generator=generator).bfloat16()
-    (found,) = torch.autograd.grad(dense_in_shares(x, weight, bias), [bias], slope)
+    (found,) = torch.autograd.grad(sharded_linear(x, weight, bias), [bias], slope)
     torch.testing.assert_close(found, slope.float().sum(1), rtol=1e-6, atol=1e-5)

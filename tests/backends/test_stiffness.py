@@ -1,4 +1,4 @@
-"""What is said of protection that is too hard for the learning rate, against springs that swing."""
+"""Messages about protection that is too strong for the learning rate, against oscillating springs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_run_that_protection_shakes_apart_says_so() -> None:
     assert all(place is not None and place[0] == 1 for place in shaken.position.diverged)  # in the second task
     assert "x importance was" in shaken.why_diverged(0) and "3.8 is the most" in shaken.why_diverged(1)
     assert shaken.why_diverged(0) != shaken.why_diverged(1)
-    shaken.position.phase += 1  # as beside a run that goes on: what held the weights is gone
+    shaken.position.phase += 1  # as if another run continued: the penalty that held the weights is gone
     assert not shaken.why_diverged(0)
 
 

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from kenyon.backends.cuda.compiler import CompileError
 from kenyon.backends.cuda.interface import Kernel
 from kenyon.backends.cuda.tiled import Tiled, plan_stages
-from kenyon.backends.layers import Params, PlannedLayers, Step
+from kenyon.backends.layers import ConvolutionStep, Params, PlannedLayers, Step
 from kenyon.backends.triton.columns import Aligned
-from kenyon.backends.triton.maps import Maps
+from kenyon.backends.triton.pooling import Maps
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.errors import ConfigError
 from kenyon.models import Net, Pictures, cifar_cnn, omniglot_cnn
@@ -50,19 +50,18 @@ class Rounded(Stacked):
 
     def _convolution(
         self,
-        step: Step,
-        layer: nn.Conv2d,
+        step: ConvolutionStep,
         params: Params,
-        x: Tensor | Maps,
-        piece: Tensor | None,
-        behind: Step | None = None,
+        maps: Maps,
+        drawn: Tensor | None,
+        following: Step | None = None,
     ) -> Maps:
-        maps = super()._convolution(Step(step.name, layer), layer, params, x, None).join()
+        maps = super()._convolution(ConvolutionStep(step.name, step.layer), params, maps, None).join()
         y = _rounded(maps.data)
         y = y.relu() if step.relu else y
         y = nn.functional.max_pool2d(y, 2) if step.pool else y
-        if step.site is not None and piece is not None:
-            y = _rounded(y * (piece >= step.site.threshold).movedim(-1, 1) * step.site.scale)
+        if step.site is not None and drawn is not None:
+            y = _rounded(y * (drawn >= step.site.threshold).movedim(-1, 1) * step.site.scale)
         return replace(maps, data=y)
 
 
@@ -107,7 +106,7 @@ def test_without_padding_in_a_frame(learners: int, width: int, counts: list[int]
     """Drawings of one colour; with several learners there are convolutions without ReLU, with one no dense layer."""
     net = tiled_net(omniglot_cnn(width, learners), (1, 28, 28), learners, counts)
     assert isinstance(net.executor, Tiled) and net.executor.frame is not None and net.executor.frame.side == 32
-    assert net.executor.apart == (learners if width == 28 else 1)
+    assert net.executor.independent == (learners if width == 28 else 1)
     check_against_one_after_another(net, (1, 28, 28), joint)
 
 

@@ -55,7 +55,7 @@ def test_tiles_cover_what_counts(map: int, rows: int, wide: int, first: int, cou
         assert size * number < count + 1 + size  # no tile too many
     assert covered(map, (first, count)) <= map
     assert tiles.count(7) == 7 * tiles.down * tiles.across
-    assert tiles.share * map**2 == pytest.approx(tiles.count(1) * tiles.pixels)
+    assert tiles.fraction * map**2 == pytest.approx(tiles.count(1) * tiles.pixels)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_where_everything_counts_tiles_are_as_wide_as_the_map(width: int, learne
         for division in divisions(stage):
             tiles = division.tiles
             assert (tiles.wide, tiles.across, tiles.left, tiles.top) == (stage.layer.map, 1, 0, 0)
-            assert tiles.share == 1.0
+            assert tiles.fraction == 1.0
             assert not {"WIDE", "LEFT", "TILES_ACROSS", "TOP", "TILES_DOWN"} & division.macros.keys()
 
 
@@ -90,7 +90,7 @@ def test_what_does_not_count_is_left_out(width: int, learners: int) -> None:
             tiles = division.tiles
             assert (tiles.wide * tiles.across, tiles.rows * tiles.down) == (forward, forward)
             assert (tiles.left, tiles.top) == (4, 4)
-        assert stage.backward is None or stage.backward.tiles.share == 1.0
+        assert stage.backward is None or stage.backward.tiles.fraction == 1.0
         if width == 64 and not stage.layer.first:  # by products of four warps, of which enough overlap
             for tiling in (stage.tiling, stage.backward):
                 assert isinstance(tiling, DenseTiling) and tiling.teams >= 3 and tiling.sums <= 64
@@ -100,7 +100,7 @@ def test_narrow_tiles_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(choices, "NARROW", False)
     stages = stages_of(omniglot_cnn(64), 1, (1, 28, 28))
     assert all(d.tiles.wide == stage.layer.map for stage in stages for d in divisions(stage))
-    assert isinstance(stages[1].tiling, Tiling) and stages[1].tiling.tiles.share == 24 / 32
+    assert isinstance(stages[1].tiling, Tiling) and stages[1].tiling.tiles.fraction == 24 / 32
 
 
 # ------------------------------------------------------------------ what the kernels compute in them

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.layers import padded
-from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.layers import padded, padded_to_eight
+from kenyon.backends.triton.pooling import Maps
 from kenyon.backends.triton.stacked import pays, unfolded
 
 
@@ -38,7 +38,7 @@ def test_windows_equal_convolutions(
         F.conv2d(again[0][:, k * inputs : (k + 1) * inputs], again[1][k], None, stride, padding) for k in range(K)
     ]
     expected = torch.stack(parts)
-    assert found.parted and found.channels == outputs and found.data.shape[1] == eights(outputs)
+    assert found.is_split and found.channels == outputs and found.data.shape[1] == padded_to_eight(outputs)
     assert not found.data[:, outputs:].any()
     data = found.data[:, :outputs].unflatten(0, (K, -1))
     torch.testing.assert_close(data, expected, rtol=1e-10, atol=1e-12)

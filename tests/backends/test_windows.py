@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.layers import padded
+from kenyon.backends.layers import padded, padded_to_eight
 from kenyon.backends.triton import dense as products
-from kenyon.backends.triton import maps, pooling, windows
-from kenyon.backends.triton.maps import Maps, eights
+from kenyon.backends.triton import pooling, windows
+from kenyon.backends.triton.pooling import Maps
 from kenyon.backends.triton.stacked import Stacked
 from kenyon.backends.triton.windows import Geometry
 from kenyon.models import Net, alexnet
@@ -96,7 +96,7 @@ def test_windows_of_other_memory_or_channels() -> None:
 @pytest.mark.parametrize("shape", [(1, 3, 2, 3, 3), (3, 10, 18, 5, 5), (3, 8, 16, 1, 2), (2, 1, 1, 1, 1)], ids=str)
 def test_weights_in_the_order_of_rows(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     weight = random(*shape)
-    inputs, outputs = eights(shape[2]), eights(shape[1])
+    inputs, outputs = padded_to_eight(shape[2]), padded_to_eight(shape[1])
     with poisoned():
         found = windows.packed(weight, inputs, outputs, dtype)
         assert torch.equal(windows.unpacked(found.float(), weight.shape), weight)
@@ -113,7 +113,7 @@ def maps_of(
     real = random(B, K * C, H, W, dtype=dtype)
     data = nn.functional.pad(real, (0, 0, 0, 0, 0, padded(K * C) - K * C))
     made = Maps(data.contiguous(memory_format=torch.channels_last), K, C)
-    made = made.part() if parted else made
+    made = made.split() if parted else made
     leaf = made.data.detach().requires_grad_()
     return Maps(leaf, K, C, parted), leaf
 
@@ -145,8 +145,8 @@ def test_bias_relu_pool(
         x, leaf = maps_of(K, B, C, H, W, orders == "parted", dtype)
         bias = random(K, C, seed=3).requires_grad_()
         with poisoned(function is pooling.bias_relu_pool):
-            y = function(x, bias, relu=bool(relu), size=size, stride=stride, part="to" in orders)
-            assert y.parted == (orders != "joined") and y.channels == C and y.learners == K
+            y = function(x, bias, relu=bool(relu), size=size, stride=stride, split="to" in orders)
+            assert y.is_split == (orders != "joined") and y.channels == C and y.learners == K
             assert y.data.is_contiguous(memory_format=torch.channels_last)
             whole = y.join().data
             assert not whole[:, K * C :].any()
@@ -166,7 +166,7 @@ def test_not_a_number_shows() -> None:
             leaf[0, 3, 1, 2] = torch.nan
             leaf[1, 5] = -torch.inf
             leaf[1, 9, 0, 0] = torch.inf
-        y = function(x, random(2, 8).requires_grad_(), relu=True, size=3, stride=2, part=True).data
+        y = function(x, random(2, 8).requires_grad_(), relu=True, size=3, stride=2, split=True).data
         results.append([y.detach(), torch.autograd.grad(y.sum(), leaf)[0]])
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, equal_nan=True)
@@ -212,12 +212,12 @@ def test_orders_of_maps() -> None:
     joined = random(2, padded(15), 3, 4)
     joined[:, 15:] = 0.0
     there = Maps(joined, 3, 5)
-    parted = there.part()
+    parted = there.split()
     assert parted.data.shape == (6, 8, 3, 4) and not parted.data[:, 5:].any()
     assert torch.equal(parted.join().data, joined) and torch.equal(parted.flat(), there.flat())
     assert torch.equal(there.flat()[1, 0], joined[0, 5:10].flatten())
     assert parted.batch == there.batch == 2
-    assert maps.eights(8) == 8 and maps.eights(9) == 16
+    assert padded_to_eight(8) == 8 and padded_to_eight(9) == 16
 
 
 def test_kernels_in_the_interpreter() -> None:

@@ -25,7 +25,7 @@ class Backbone:
     shape: tuple[int, ...] = IMAGE
     tokens: bool = False
     draws: bool = False  # random numbers in training: dropout
-    always: bool = False  # also where layers are told not to: dropout as a function
+    always: bool = False  # draws in tests too: dropout as a function
     refused: str = ""  # part of the message, where it cannot be used on any device
     unmoved: tuple[str, ...] = ()  # parameters that have no gradient, by the end of their names
 
@@ -196,7 +196,7 @@ def residual(channels: int, norm: Callable[[int], nn.Module], **options: int) ->
 
 
 class ChannelsLast(nn.Module):
-    """What cuDNN normalizes by kernels that load four numbers at once; one number before moves all parameters."""
+    """Normalization by cuDNN kernels that load four numbers at once; one number before shifts all parameters."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -548,7 +548,7 @@ class Complex(nn.Module):
 
 
 class Experts(nn.Module):
-    """Which weights a sample meets depends on values."""
+    """A mixture of experts: values decide which weights a sample uses."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -56,14 +56,14 @@ def test_the_same_as_a_plain_loop(importance: str, strength: float) -> None:
 
     plain = classifier()
     protection = Protection(plain, importance, strength=strength, exclude="head")
-    optimiser = torch.optim.SGD(plain.parameters(), 0.2)
-    protection.track(optimiser)
+    optimizer = torch.optim.SGD(plain.parameters(), 0.2)
+    protection.track(optimizer)
     for seed in range(3):
         x, y = vectors(12, seed)
         for _ in range(6):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (F.cross_entropy(plain(x), y) + protection()).backward()
-            optimiser.step()
+            optimizer.step()
         protection.consolidate([(x, y)])
     assert plugin.protection is not None and plugin.protection.tasks == 3
     for name, parameter in plain.named_parameters():

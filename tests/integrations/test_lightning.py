@@ -75,16 +75,16 @@ def plainly(
     model = classifier()
     protection = Protection(model, importance, strength=strength, exclude="head")
     for loader in loaders():
-        optimiser = torch.optim.SGD(model.parameters(), 0.2)
-        protection.track(optimiser)
+        optimizer = torch.optim.SGD(model.parameters(), 0.2)
+        protection.track(optimizer)
         for _ in range(2):
             for number, (x, y) in enumerate(loader):
                 with torch.autocast("cpu", torch.float16, enabled=halves):
                     loss = F.cross_entropy(model(x), y)
                 ((loss + protection()) / accumulate).backward()
                 if (number + 1) % accumulate == 0:
-                    optimiser.step()
-                    optimiser.zero_grad()
+                    optimizer.step()
+                    optimizer.zero_grad()
         protection.consolidate(loader)
     return model, protection
 

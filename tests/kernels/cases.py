@@ -17,7 +17,7 @@ ULP = {torch.float32: 1e-6, torch.bfloat16: 2**-6 if INTERPRETED else 2**-7}
 
 
 def offset_of(size: int) -> int:
-    """Of an operand in memory, from 1 to 15 numbers: never at a multiple of 16 bytes in bfloat16."""
+    """Return the offset of an operand, 1 to 15 numbers: never a multiple of 16 bytes in bfloat16."""
     return size % 7 + 1 + 8 * (size % 2)
 
 

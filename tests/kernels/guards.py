@@ -44,19 +44,19 @@ class Guarded(TorchDispatchMode):
             self.check()
 
     def lay(self, like: Tensor, offset: int = 0) -> Tensor:
-        """Room for a tensor of this shape and order in memory, so many numbers behind a multiple of 512 bytes."""
+        """Return memory for a tensor of this shape and order, `offset` numbers after a multiple of 512 bytes."""
         each = like.element_size()
         extent = 1 + sum((n - 1) * step for n, step in zip(like.shape, like.stride(), strict=True))
         first = ZONE // each + offset
         size, byte = (first + extent) * each + ZONE, poison(like.dtype)
         buffer = torch.full((size,), byte, dtype=torch.uint8, device=like.device)
         self.laid.append((buffer, byte, first * each, (first + extent) * each))
-        # Not a view of the buffer: autograd lets nobody write over one that comes out of a function.
+        # Not a view of the buffer: autograd forbids writing to a view that a function has returned.
         room = torch.empty(0, dtype=like.dtype, device=like.device)
         return room.set_(buffer.untyped_storage(), first, like.shape, like.stride())
 
     def place(self, values: Tensor, offset: int = 0) -> Tensor:
-        """A copy, so many numbers behind a multiple of 512 bytes; its gradient is that of the values."""
+        """Return a copy, `offset` numbers after a multiple of 512 bytes; its gradient is that of the values."""
         return _Placed.apply(values, self, offset)  # type: ignore[no-untyped-call]
 
     def check(self) -> None:

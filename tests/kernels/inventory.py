@@ -26,13 +26,13 @@ test_rows
     backends/cuda/packing.py _take  numbers of rows at given places; places (M,) int32 inside a row
     backends/cuda/packing.py _total  sums over what blocks of threads left; a table of pieces in int64
 test_vectors
-    backends/triton/losses.py _surprise  weighted cross-entropy and its gradient; float32, at most 2^14 classes
+    backends/triton/losses.py _weighted_cross_entropy  value and gradient; float32, at most 2^14 classes
     backends/triton/heads.py _forward  a head applied to every learner; float32, at most 1024 features, 16 classes
     backends/triton/heads.py _backward  its gradients; likewise
     backends/triton/dropout.py _forward  ReLU and dropout of a dense layer; fewer than 2^31 numbers a run
     backends/triton/dropout.py _backward  its gradient
     backends/triton/dropout.py _pass  dropout by given bytes, each way; fewer than 2^31 numbers
-    backends/triton/heads.py _share  shares of a head's product; float32, at least 512 features, at most 256 classes
+    backends/triton/heads.py _chunk  chunks of a head's product; float32, 512 features or more, at most 256 classes
     backends/triton/dense.py _outer  dy^T x into its place in a row; bfloat16, at most 256 samples
     backends/triton/groups.py _add_products  importance += share * (dy^T x)^2; bfloat16, dy and x below 2^31 numbers
 test_maps
@@ -47,7 +47,7 @@ test_maps
     backends/triton/windows.py _gather  its gradient; likewise
     backends/triton/windows.py _pack  weights in the order of such rows; fewer than 2^31 numbers
     backends/triton/windows.py _unpack  their gradient, perhaps in its place in a row; likewise
-    backends/triton/strided.py _deepen  s x s pixels as one; at most 4 channels that count, in any order of memory
+    backends/triton/strided.py _space_to_depth  s x s pixels as one; at most 4 channels, in any order of memory
     training/augmentation.py _cut  random windows of images; uint8, one size, channels last
     training/augmentation.py _blend  pixels between pixels; uint8 (P, C)
 test_convolve

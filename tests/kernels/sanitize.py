@@ -91,7 +91,7 @@ def main() -> int:
 
 
 def watched(program: str, record: Path = soundness.RECORD) -> int:
-    """Run this file under compute-sanitizer, and record what it said."""
+    """Run this file under compute-sanitizer, and record its output."""
     command = [program, "--tool", "memcheck", "--error-exitcode", "1", sys.executable, "-m", "tests.kernels.sanitize"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     print(done.stdout)

@@ -32,7 +32,7 @@ def layers() -> list[Convolution]:
 
 
 def fits(c: Convolution, teams: bool) -> bool:
-    """Whether the kernels take the layer; others go through a library."""
+    """Return True if the kernels support the layer; others are computed by a library."""
     return choose_stages([(c, None)], teams) is not None
 
 

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.layers import padded
+from kenyon.backends.layers import padded, padded_to_eight
 from kenyon.backends.triton import fused, pooling, windows
 from kenyon.backends.triton import strided as deepened
-from kenyon.backends.triton.maps import Maps, eights
-from kenyon.backends.triton.strided import Deepened
+from kenyon.backends.triton.pooling import Maps
+from kenyon.backends.triton.strided import SpaceToDepth
 from kenyon.backends.triton.windows import Geometry
 from kenyon.data.tasks import Crop
 from kenyon.random import Noise
@@ -84,7 +84,7 @@ def maps_of(memory: Guarded, leaf: Tensor, K: int, C: int, parted: bool) -> Maps
     """Maps as convolutions leave them, of a leaf (B, K * C, H, W)."""
     wide = F.pad(leaf, (0, 0, 0, 0, 0, padded(K * C) - K * C)).contiguous(memory_format=LAST)
     joined = Maps(wide, K, C)
-    whole = joined.part() if parted else joined
+    whole = joined.split() if parted else joined
     return Maps(memory.place(whole.data), K, C, parted)
 
 
@@ -103,8 +103,8 @@ def check_pooling(
         maps = maps_of(memory, leaf, K, C, order == "parted")
         own = memory.place(bias, offset_of(C))
         assert pooling.available(maps, size)
-        found = pooling.bias_relu_pool(maps, own, relu=relu, size=size, stride=stride, part=order == "part")
-        assert found.parted == (order != "joined")
+        found = pooling.bias_relu_pool(maps, own, relu=relu, size=size, stride=stride, split=order == "part")
+        assert found.is_split == (order != "joined")
         whole = found.join().data
         mine, db = torch.autograd.grad(whole[:, : K * C], [leaf, bias], slope)
     assert not whole[:, K * C :].any()
@@ -164,11 +164,11 @@ def test_windows(dtype: torch.dtype) -> None:
     for number, layer in enumerate(LAYERS):
         geometry = Geometry(*layer)
         sides = tuple(k + 1 + number % 4 for k in geometry.kernel)
-        check_windows(1 + number % 3, eights(SOME[number * 2]), (sides[0], sides[1] + 1), geometry, dtype)
+        check_windows(1 + number % 3, padded_to_eight(SOME[number * 2]), (sides[0], sides[1] + 1), geometry, dtype)
 
 
 def check_packed(K: int, O: int, I: int, h: int, w: int, dtype: torch.dtype) -> None:  # noqa: E741
-    weight, inputs, outputs = normal(K, O, I, h, w), eights(I), eights(O)
+    weight, inputs, outputs = normal(K, O, I, h, w), padded_to_eight(I), padded_to_eight(O)
     expected = torch.zeros(K, outputs, h, w, inputs, device=DEVICE)
     expected[:, :O, ..., :I] = weight.permute(0, 1, 3, 4, 2)
     with Guarded() as memory:
@@ -189,7 +189,7 @@ def test_weights_in_the_order_of_rows() -> None:
 
 def check_deepened(layer: nn.Conv2d, more: int, sides: tuple[int, int], dtype: torch.dtype, last: bool) -> None:
     """A convolution of deeper pixels is the convolution; every pixel of theirs is one of the image, or zero."""
-    deep = Deepened.of(layer)
+    deep = SpaceToDepth.of(layer)
     assert deep is not None
     x = normal(2, layer.in_channels + more, *sides, dtype=dtype)
     x = x.contiguous(memory_format=LAST) if last else x

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from kenyon import random as hashing
 from kenyon.backends.cuda import packing as rows
+from kenyon.backends.layout import Factors
 from kenyon.backends.optimizers import Adam, Sgd
 from kenyon.backends.triton import factors
 from kenyon.backends.triton import updates as passes
-from kenyon.backends.triton.factors import Factors
-from kenyon.backends.triton.updates import Force, Idle, QuadraticPull, Sorted, WeightDecay
+from kenyon.backends.triton.updates import Force, Idle, PullOperands, QuadraticPull, WeightDecay
 from kenyon.methods.importance import fisher_large
 from kenyon.training.importance import add_importance
 from tests.interpreter import DEVICE, INTERPRETED, interpreted
@@ -102,7 +102,7 @@ def check_sgd(P: int, kinds: str, keep: bool, offset: int) -> None:
         for first, last in without:
             new_v[:, first:last], new_x[:, first:last] = v[:, first:last], x[:, first:last]
             g[:, first:last] = before[:, first:last].double()
-        passes.sgd(theta, gradient, velocity, rate, moves, MOMENTUM, *forces, keep=keep, without=without)
+        passes.sgd(theta, gradient, velocity, rate, moves, MOMENTUM, *forces, keep=keep, excluded=without)
         same([theta, velocity, gradient], [new_x, new_v, g if keep else before.double()], rtol=1e-5, atol=2e-5)
 
 
@@ -288,7 +288,7 @@ def test_totals() -> None:
 
 
 def check_factors(B: int, O: int, I: int, kinds: str, start: int, behind: int) -> None:  # noqa: E741
-    """w - rate v', v' = momentum v + dy^T x + forces, in a part of the rows that begins anywhere."""
+    """w - rate v', v' = momentum v + dy^T x + penalties, in a range of the rows that begins anywhere."""
     K, P, (rate, moves) = 2, start + 2 * O * I + behind, rates_and_moves()
     dtype = torch.float32 if INTERPRETED else torch.bfloat16  # the interpreter has no products of bfloat16
     part = slice(start, start + K * O * I)
@@ -307,7 +307,7 @@ def check_factors(B: int, O: int, I: int, kinds: str, start: int, behind: int) -
         pulls, decay = forces
         factors.sgd(
             Factors(start, dy, x, weight), theta, velocity, rate, moves, MOMENTUM,
-            Sorted(pulls, [] if decay is None else [decay]),
+            PullOperands(pulls, [] if decay is None else [decay]),
         )  # fmt: skip
         same([velocity, theta], [new_v, new_x], rtol=1e-4, atol=1e-4)
         assert torch.equal(weight, theta[:, part].view(weight.shape).to(weight.dtype)) or INTERPRETED

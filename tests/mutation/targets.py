@@ -35,7 +35,7 @@ TARGETS: dict[str, Target] = {
     "optimizers": Target(
         _in("backends/", "optimizers"),
         ("tests/backends/test_optimizers.py", "tests/backends/test_stiffness.py", "tests/backends/test_factors.py"),
-        frozenset({"Adam._in_one_pass", "Sgd._in_one_pass"}),
+        frozenset({"Adam._fused", "Sgd._fused"}),
     ),
     "schedule": Target(
         _in("training/", "regime"), ("tests/training/test_plateau.py", "tests/training/test_settling.py")

@@ -211,7 +211,7 @@ def test_synaptic_intelligence_that_followed_nothing() -> None:
     protection = Protection(model, "si", strength=1.0)
     with pytest.raises(ConfigError, match=r"Call track\(optimiser\) before training"):
         protection.consolidate()
-    with pytest.raises(ConfigError, match=r"track takes optimisers of torch.optim, not a Sequential"):
+    with pytest.raises(ConfigError, match=r"track takes optimizers of torch.optim, not a Sequential"):
         protection.track(model)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"This Adam moves none of the parameters that are protected"):
         protection.track(torch.optim.Adam(classifier().parameters()))  # another model's
@@ -231,10 +231,10 @@ def test_a_head_that_is_not_there_is_told() -> None:
 def test_synaptic_intelligence_with_gradients_that_are_nan() -> None:
     model = classifier()
     protection = Protection(model, "si", strength=1.0)
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    protection.track(optimiser)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    protection.track(optimizer)
     (model(torch.full((2, 4), math.nan)).sum()).backward()
-    optimiser.step()
+    optimizer.step()
     with pytest.raises(DataError, match=r"body.0.weight is not finite"):
         protection.consolidate()
     assert protection.tasks == 0 and not protection.importance

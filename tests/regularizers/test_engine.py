@@ -37,8 +37,8 @@ class Own:
     af2: AF2 | None = None
     afs: AFS | None = None
     task: int = 0
-    optimiser: torch.optim.Optimizer = field(init=False)
-    expanded_optimiser: torch.optim.Optimizer | None = None
+    optimizer: torch.optim.Optimizer = field(init=False)
+    expanded_optimizer: torch.optim.Optimizer | None = None
 
     def begin_task(self, task: int) -> None:
         self.task = task
@@ -46,10 +46,10 @@ class Own:
         for loss in (self.af1, self.afs):
             if loss is not None:
                 loss.begin_task()
-        self.optimiser = torch.optim.SGD([*self.model.parameters(), *learned], RATE, momentum=0.9)
-        self.protection.track(self.optimiser)
+        self.optimizer = torch.optim.SGD([*self.model.parameters(), *learned], RATE, momentum=0.9)
+        self.protection.track(self.optimizer)
         if self.af2 is not None:
-            self.expanded_optimiser = torch.optim.SGD(self.af2.network.parameters(), RATE, momentum=0.9)
+            self.expanded_optimizer = torch.optim.SGD(self.af2.network.parameters(), RATE, momentum=0.9)
 
     def step(self, x: Tensor, y: Tensor) -> Tensor:
         logits, own = self.model(x, self.task, own=True)
@@ -60,16 +60,16 @@ class Own:
             loss = loss + self.af1(self.model.heads[self.task])
         if self.task > 0 and self.af2 is not None:
             loss = loss + self.af2()
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         loss.backward()
-        self.optimiser.step()
+        self.optimizer.step()
         return loss.detach()
 
     def expanded_step(self, x: Tensor, y: Tensor) -> None:
-        assert self.af2 is not None and self.expanded_optimiser is not None
-        self.expanded_optimiser.zero_grad()
+        assert self.af2 is not None and self.expanded_optimizer is not None
+        self.expanded_optimizer.zero_grad()
         F.cross_entropy(self.af2.network(x, self.task), y).backward()
-        self.expanded_optimiser.step()
+        self.expanded_optimizer.step()
 
     def predict(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
         return model(batch[0], self.task), batch[1]

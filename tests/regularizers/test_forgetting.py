@@ -176,16 +176,16 @@ def test_the_whole_method_learns() -> None:
     model, (x, y) = learners(3), vectors(40)
     forgetting = AF1(model, strength=1e-4, adaptive=True, exclude="heads")
     learning = AFS(3, strength=0.02, adaptive=True)
-    optimiser = torch.optim.Adam([*model.parameters(), *forgetting.parameters(), *learning.parameters()], 0.02)
+    optimizer = torch.optim.Adam([*model.parameters(), *forgetting.parameters(), *learning.parameters()], 0.02)
     learning.begin_task()
     learning.begin_task()
     losses = []
     for _ in range(40):
         logits, own = model(x, 1, own=True)
         loss = F.cross_entropy(logits, y) + forgetting(model.heads[1]) + learning(own)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.8 * losses[0]
     assert all(p.grad is not None and p.grad.any() for p in (forgetting.learned, learning.learned) if p is not None)

@@ -72,13 +72,13 @@ def test_synaptic_intelligence_by_hand() -> None:
     change -0.19: 0.181 / (0.0361 + 0.01), and factor 1."""
     model = scale(1.0)
     protection = Protection(model, "si", strength=2.0)
-    optimiser = torch.optim.SGD(model.parameters(), 0.1)
-    protection.track(optimiser)
-    protection.track(optimiser)  # twice is once
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    protection.track(optimizer)
+    protection.track(optimizer)  # twice is once
     for _ in range(2):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (model.w**2 / 2).sum().backward()  # type: ignore[operator, union-attr]
-        optimiser.step()
+        optimizer.step()
     protection.consolidate()
     omega = 0.181 / 0.0461
     assert protection.importance["w"].item() == pytest.approx(omega)
@@ -265,16 +265,16 @@ def test_a_checkpoint_carries_it(name: str, tasks: int) -> None:
     def made() -> tuple[nn.Module, Protection, torch.optim.Optimizer]:
         model = classifier()
         protection = Protection(model, name, strength=5.0, exclude="head")
-        optimiser = torch.optim.SGD(model.parameters(), 0.1)
-        protection.track(optimiser)
-        return model, protection, optimiser
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        protection.track(optimizer)
+        return model, protection, optimizer
 
-    def train(model: nn.Module, protection: Protection, optimiser: torch.optim.Optimizer, seed: int) -> None:
+    def train(model: nn.Module, protection: Protection, optimizer: torch.optim.Optimizer, seed: int) -> None:
         x, y = vectors(25, seed)
         for _ in range(3):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (F.cross_entropy(model(x), y) + protection()).backward()
-            optimiser.step()
+            optimizer.step()
 
     def consolidate(protection: Protection, seed: int) -> None:
         protection.consolidate(batches(*vectors(25, seed), 10))
@@ -308,10 +308,10 @@ def test_copies_are_their_own() -> None:
     protection = Protection(model, "si", strength=1.0)
     protection.track(torch.optim.SGD(model.parameters(), 0.1))
     for other in (pickle.loads(pickle.dumps(protection)), copy.deepcopy(protection)):
-        optimiser = torch.optim.SGD(other.chosen.model.parameters(), 0.1)
-        other.track(optimiser)
+        optimizer = torch.optim.SGD(other.chosen.model.parameters(), 0.1)
+        other.track(optimizer)
         F.cross_entropy(other.chosen.model(vectors(9)[0]), vectors(9)[1]).backward()
-        optimiser.step()
+        optimizer.step()
         other.consolidate()
         assert other.tasks == 1 and protection.tasks == 0
         assert not torch.equal(other.chosen.model.head.weight, model.head.weight)

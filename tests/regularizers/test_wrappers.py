@@ -93,20 +93,20 @@ def test_a_step_that_a_scaler_skips(fused: bool) -> None:
     model = nn.Linear(1, 1, bias=False)
     nn.init.constant_(model.weight, 1.0)
     protection = Protection(model, "si", strength=1.0)
-    optimiser = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
-    protection.track(optimiser)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=fused)
+    protection.track(optimizer)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
     for factor in (1.0, torch.inf, 1.0):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         scaler.scale((model.weight**2 / 2 * factor).sum()).backward()
-        scaler.step(optimiser)
+        scaler.step(optimizer)
         scaler.update()
     protection.consolidate()  # two steps, as in the numbers by hand: 1 -> 0.9 -> 0.81
     assert model.weight.item() == pytest.approx(0.81)
     assert protection.importance["weight"].item() == pytest.approx(0.181 / 0.0461)
 
 
-def test_several_optimisers_are_one_path() -> None:
+def test_several_optimizers_are_one_path() -> None:
     """A weight in each of two, with a new one in the middle: the same path as by one that has them all."""
 
     def path(parts: int) -> dict[str, torch.Tensor]:
@@ -114,13 +114,13 @@ def test_several_optimisers_are_one_path() -> None:
         protection = Protection(model, "si", strength=1.0)
         for _ in range(2):
             groups = [model.body.parameters(), model.head.parameters()] if parts == 2 else [model.parameters()]
-            optimisers = [torch.optim.SGD(group, 0.1) for group in groups]
-            protection.track(*optimisers)
+            optimizers = [torch.optim.SGD(group, 0.1) for group in groups]
+            protection.track(*optimizers)
             for _ in range(3):
                 model.zero_grad()
                 F.cross_entropy(model(x), y).backward()
-                for optimiser in optimisers:
-                    optimiser.step()
+                for optimizer in optimizers:
+                    optimizer.step()
         protection.consolidate()
         return protection.importance
 
@@ -169,13 +169,13 @@ def distributed(rank: int, folder: str) -> None:
     learning.begin_task()
     drawn = learning.learned.detach().clone()  # type: ignore[union-attr]
     moved(model)
-    optimiser = torch.optim.SGD([*wrapped.parameters(), *learning.parameters()], 0.1)
+    optimizer = torch.optim.SGD([*wrapped.parameters(), *learning.parameters()], 0.1)
     for task in (0, 1):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         logits, own = wrapped(x[mine], task, own=True)
         other = sum(p.sum() * 0 for p in model.heads[1 - task].parameters())  # DDP wants all to have gradients
         (F.cross_entropy(logits, y[mine]) + protection() + learning(own) + other).backward()
-        optimiser.step()
+        optimizer.step()
     state = {
         "model": model.state_dict(),
         "protection": protection.state_dict(),
@@ -211,12 +211,12 @@ def test_two_processes_learn_as_one(tmp_path: Path) -> None:
     learning.begin_task()
     learning.learned.data.copy_(first["drawn"])  # type: ignore[union-attr]
     moved(model)
-    optimiser = torch.optim.SGD([*model.parameters(), *learning.parameters()], 0.1)
+    optimizer = torch.optim.SGD([*model.parameters(), *learning.parameters()], 0.1)
     for task in (0, 1):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         logits, own = model(x, task, own=True)
         (F.cross_entropy(logits, y) + protection() + learning(own)).backward()
-        optimiser.step()
+        optimizer.step()
     for name, importance in protection.importance.items():
         torch.testing.assert_close(first["protection"]["importance"][name], importance)
     for name, tensor in model.state_dict().items():

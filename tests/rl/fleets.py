@@ -1,4 +1,4 @@
-"""Agents with small networks for the games of `toys`."""
+"""Small fleets that play toys."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def agents(
 
 
 def assert_same(one: Agents, run: int, other: Agents, other_run: int = 0) -> None:
-    """Assert that all state and records of two runs are the same bits."""
+    """To the last bit: everything that is kept of a run, and everything that was found."""
     mine, theirs = one.tensors(), other.tensors()
     assert set(mine) == set(theirs)
     for name in mine:
@@ -80,7 +80,7 @@ def assert_same(one: Agents, run: int, other: Agents, other_run: int = 0) -> Non
 
 
 def samples_of(rollout: Rollout, run: int, minibatch: int) -> list[dict[str, Tensor]]:
-    """Return the samples of a minibatch one by one."""
+    """The samples of a minibatch, one by one."""
     found = []
     for place in rollout.order[run, minibatch].tolist():
         t, n = divmod(place, rollout.copies)
@@ -98,7 +98,7 @@ def samples_of(rollout: Rollout, run: int, minibatch: int) -> list[dict[str, Ten
 
 
 def parts_of(a: Agents, run: int) -> dict[str, Tensor]:
-    """Return the weights of a run by name, in float64, as leaves."""
+    """A run's weights by name, in float64, as leaves."""
     row, parts, start = a.theta[run].double(), {}, 0
     for name, segment in a.net.layout.segments.items():
         parts[name] = row[start : start + segment.size].reshape(segment.shape).clone().requires_grad_()

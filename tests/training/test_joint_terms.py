@@ -55,11 +55,11 @@ def slow_joint(hand: Hand, first: Tensor, stream: Stream, name: str, training: T
 
     rate, best_loss, waited, best = training.rate, float("inf"), 0, theta.clone()
     theta = theta.requires_grad_()
-    optimiser = torch.optim.Adam([theta], lr=rate)
+    optimizer = torch.optim.Adam([theta], lr=rate)
     for _ in range(training.epochs):
         loss = ce(theta, "train") + forgetting(theta) + divergence(theta)
         theta.grad = torch.autograd.grad(loss, theta)[0]
-        optimiser.step()
+        optimizer.step()
         with torch.no_grad():
             validation = float(ce(theta, "validation") + forgetting(theta))
         if validation < best_loss:
@@ -69,7 +69,7 @@ def slow_joint(hand: Hand, first: Tensor, stream: Stream, name: str, training: T
             if waited >= training.patience:
                 rate, waited = rate / training.drop, 0
                 theta = theta.detach().clone().requires_grad_()
-                optimiser = torch.optim.Adam([theta], lr=rate)
+                optimizer = torch.optim.Adam([theta], lr=rate)
     return best
 
 

@@ -184,7 +184,7 @@ def test_a_head_stays_where_its_task_left_it(name: str) -> None:
     def watch(t: Trainer) -> bool:
         if t.position.epoch == 0:  # a task has ended
             left.append({n: t.net.layout.view(t.theta, n).clone() for n in t.net.head_names})
-            momentum.append(float(t.optimiser.tensors()["sgd.velocity"][:, : t.net.layout.protected].abs().max()))
+            momentum.append(float(t.optimizer.tensors()["sgd.velocity"][:, : t.net.layout.protected].abs().max()))
         return False
 
     trainer.run(watch)
@@ -202,9 +202,9 @@ def test_momentum_of_a_head_that_tasks_share_goes_on() -> None:
 
     def watch(t: Trainer) -> bool:
         if t.position.epoch == 0 and t.position.phase == 1:
-            before.append(t.optimiser.tensors()["sgd.velocity"].clone())
+            before.append(t.optimizer.tensors()["sgd.velocity"].clone())
             t.start_phase()
-            before.append(t.optimiser.tensors()["sgd.velocity"].clone())
+            before.append(t.optimizer.tensors()["sgd.velocity"].clone())
         return False
 
     trainer.run(watch)

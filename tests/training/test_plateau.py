@@ -94,8 +94,8 @@ def test_plateaus(monkeypatch: pytest.MonkeyPatch) -> None:
             for run in range(3):
                 rate, restarted, where = by_hand[run][epoch]
                 assert float(t.rate[run]) == pytest.approx(rate)
-                assert (float(t.optimiser.steps[run]) == 0) == restarted
-                assert bool(t.optimiser.first[run].any()) != restarted
+                assert (float(t.optimizer.steps[run]) == 0) == restarted
+                assert bool(t.optimizer.first[run].any()) != restarted
                 assert torch.equal(t.schedule.best[run], history[where][run])
         return False
 
@@ -125,14 +125,14 @@ def test_best_weights_are_restored() -> None:
     assert torch.equal(trainer.theta[0], rows[best])
 
 
-def test_every_task_begins_with_a_new_optimiser_and_rate() -> None:
+def test_every_task_begins_with_a_new_optimizer_and_rate() -> None:
     streams, starts = digit_streams([0]), []
     trainer = make_trainer(method("ewc"), streams, replace(SHORT, epochs=4))
     begin = trainer.start_phase
 
     def begun() -> None:
         begin()
-        state = [float(t.abs().sum()) for t in trainer.optimiser.tensors().values()]
+        state = [float(t.abs().sum()) for t in trainer.optimizer.tensors().values()]
         starts.append(
             (float(trainer.rate[0]), state, float(trainer.schedule.best_loss[0]), float(trainer.schedule.waited[0]))
         )

@@ -130,12 +130,12 @@ class Slow:
         t, rate, best_loss, waited, best = self.training, self.training.rate, float("inf"), 0, dict(self.p)
         leaves = [self.p[n].requires_grad_() for n in names]
 
-        def optimiser(rate: float) -> torch.optim.Optimizer:
+        def optimizer(rate: float) -> torch.optim.Optimizer:
             if t.optimiser == "sgd":
                 return torch.optim.SGD(leaves, lr=rate, momentum=t.momentum)
             return torch.optim.Adam(leaves, lr=rate)
 
-        mover = optimiser(rate)
+        mover = optimizer(rate)
         for epoch in range(t.epochs):
             if t.schedule == "step" and epoch == t.drop_epoch:
                 mover.param_groups[0]["lr"] = rate / t.drop
@@ -150,7 +150,7 @@ class Slow:
                     waited += 1
                     if waited >= t.patience:
                         rate, waited = rate / t.drop, 0
-                        mover = optimiser(rate)
+                        mover = optimizer(rate)
         for n in names:
             self.p[n] = self.p[n].detach().clone() if t.schedule == "step" else best[n]
 

@@ -104,7 +104,7 @@ def slow_replay(hand: Hand, first: Tensor, stream: Stream, training: Training, m
     for task in range(len(stream.tasks)):
         best_loss, best, rate, waited = float("inf"), theta.clone(), training.rate, 0
         theta = theta.clone().requires_grad_()
-        optimiser = torch.optim.Adam([theta], lr=rate)
+        optimizer = torch.optim.Adam([theta], lr=rate)
         for _ in range(training.epochs):
             split = stream.tasks[task].train
             loss = F.cross_entropy(hand.logits(theta, normalised(split, stream), task)[0], split.labels)
@@ -116,7 +116,7 @@ def slow_replay(hand: Hand, first: Tensor, stream: Stream, training: Training, m
             groups = [torch.cat(each)] if mixed and each else each
             loss = loss + sum(group.mean() for group in groups)
             theta.grad = torch.autograd.grad(loss, theta)[0]
-            optimiser.step()
+            optimizer.step()
             split = stream.tasks[task].validation
             with torch.no_grad():  # of the new task alone
                 said = float(F.cross_entropy(hand.logits(theta, normalised(split, stream), task)[0], split.labels))
@@ -127,7 +127,7 @@ def slow_replay(hand: Hand, first: Tensor, stream: Stream, training: Training, m
                 if waited >= training.patience:
                     rate, waited = rate / training.drop, 0
                     theta = theta.detach().clone().requires_grad_()
-                    optimiser = torch.optim.Adam([theta], lr=rate)
+                    optimizer = torch.optim.Adam([theta], lr=rate)
         theta = best
         old.append(kept_samples(stream, task, memory))
     return theta

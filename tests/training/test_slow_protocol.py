@@ -114,16 +114,16 @@ def slow_training(
         for number, part in enumerate(n for n in ("af1", "afs") if n in parts):
             parts[part].copy_(normal(key(stream.seed, Purpose.LEARNED, task, number), tuple(parts[part].shape)))
         rate, best_loss, waited, best = training.rate, float("inf"), 0, theta.clone()
-        theta, optimiser = adam(theta, rate)
-        expanded, optimiser_e = adam(expanded, rate)
+        theta, optimizer = adam(theta, rate)
+        expanded, optimizer_e = adam(expanded, rate)
         path, score = torch.zeros(Pp, dtype=torch.float64), score / 2
         waiting = task == 0 and form.get("af2_first") == "waits"
         for _ in range(training.epochs):
             if name.endswith("af2"):
-                optimiser_e.zero_grad()
+                optimizer_e.zero_grad()
                 ce(expanded, task, "train").backward()
                 if not waiting:
-                    optimiser_e.step()
+                    optimizer_e.step()
                 fisher_e = fisher(expanded.detach(), task)
                 expanded.requires_grad_(False)
             loss = ce(theta, task, "train") + penalties(theta, task) + confidence(theta, task, "train")
@@ -131,7 +131,7 @@ def slow_training(
                 loss = loss + divergence(theta, task)
             before = theta.detach().clone()
             theta.grad = torch.autograd.grad(loss, theta)[0]
-            optimiser.step()
+            optimizer.step()
             path -= theta.grad[:Pp] * (theta.detach() - before)[:Pp]
             walked = 0.9 * theta.grad[:Pp] ** 2 + 0.1 * walked
             moved = (theta.detach() - before)[:Pp]
@@ -146,8 +146,8 @@ def slow_training(
                 waited += 1
                 if waited >= training.patience:
                     rate, waited, waiting = rate / training.drop, 0, False
-                    theta, optimiser = adam(theta.detach(), rate)
-                    expanded, optimiser_e = adam(expanded.detach(), rate)
+                    theta, optimizer = adam(theta.detach(), rate)
+                    expanded, optimizer_e = adam(expanded.detach(), rate)
         theta, expanded = best, expanded.detach()
         if name == "si":
             importance = importance + path / ((theta[:Pp] - anchor) ** 2 + 0.01)

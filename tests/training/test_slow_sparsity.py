@@ -119,7 +119,7 @@ def learn(slow: Slow, net: Net, stream: Stream, training: Training) -> list[floa
     parameters = [p for m in (*slow.layers, *slow.heads) for p in m.parameters()]
     shares = []
 
-    def new_optimiser(rate: float) -> torch.optim.Optimizer:
+    def new_optimizer(rate: float) -> torch.optim.Optimizer:
         if training.optimiser == "sgd":
             return torch.optim.SGD(parameters, lr=rate, momentum=training.momentum)
         return torch.optim.Adam(parameters, lr=rate)
@@ -127,14 +127,14 @@ def learn(slow: Slow, net: Net, stream: Stream, training: Training) -> list[floa
     for task, part in enumerate(stream.tasks):
         x, held_out = normalised(part.train, stream), normalised(part.validation, stream)
         rate, best_loss, waited, best = training.rate, float("inf"), 0, slow.state()
-        optimiser = new_optimiser(rate)
+        optimizer = new_optimizer(rate)
         for epoch in range(training.epochs):
             if training.schedule == "step" and epoch == training.drop_epoch:
                 rate /= training.drop
-                optimiser.param_groups[0]["lr"] = rate
-            optimiser.zero_grad()
+                optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
             F.cross_entropy(slow.logits(x, task), part.train.labels).backward()
-            optimiser.step()
+            optimizer.step()
             if task > 0:
                 for number in range(1, len(slow.layers)):
                     slow.zero(number, everywhere=False)
@@ -149,7 +149,7 @@ def learn(slow: Slow, net: Net, stream: Stream, training: Training) -> list[floa
                 waited += 1
                 if waited >= training.patience:
                     rate, waited = rate / training.drop, 0
-                    optimiser = new_optimiser(rate)
+                    optimizer = new_optimizer(rate)
         if training.schedule == "plateau":
             slow.load(best)
         with torch.no_grad():

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kenyon.backends.optimizers import Adam, Optimiser, Sgd
+from kenyon.backends.optimizers import Adam, Optimizer, Sgd
 from kenyon.backends.triton.updates import Force, QuadraticPull, WeightDecay
 from kenyon.methods.importance import GradientImportance, fisher_published, mas
 from kenyon.training.importance import add_importance
@@ -48,14 +48,14 @@ def test_pieces_are_all_columns_in_their_order(R: int, P: int, most: int) -> Non
 @given(
     kind=st.sampled_from([Adam, Sgd]), kinds=st.sampled_from(["", "p", "d", "pd", "ppd"]), most=st.integers(1, R * P)
 )
-def test_steps_are_the_same_to_the_last_bit(kind: type[Optimiser], kinds: str, most: int) -> None:
+def test_steps_are_the_same_to_the_last_bit(kind: type[Optimizer], kinds: str, most: int) -> None:
     def moved() -> list[Tensor]:
         theta, rate = random(R, P, seed=1), torch.tensor([0.1, 0.2, 0.3])
-        optimiser = kind(theta.shape, theta.device, *(0.9,) * (kind is Sgd))  # type: ignore[call-arg]
+        optimizer = kind(theta.shape, theta.device, *(0.9,) * (kind is Sgd))  # type: ignore[call-arg]
         for step in range(3):
             gradient = random(R, P, seed=9 + step)
-            optimiser.step(theta, gradient, rate, MOVES if step else torch.ones(R), pushing(kinds))
-        return [theta, gradient, *optimiser.tensors().values()]
+            optimizer.step(theta, gradient, rate, MOVES if step else torch.ones(R), pushing(kinds))
+        return [theta, gradient, *optimizer.tensors().values()]
 
     with pytest.MonkeyPatch.context() as patch:
         whole = moved()

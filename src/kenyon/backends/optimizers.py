@@ -1,17 +1,13 @@
-"""What optimisers of a fleet share: rows of parameters, a rate for each, and forces that add to gradients.
+"""Optimizers of independent rows of parameters: Adam and SGD with momentum, and their stability limit.
 
-Adam over flat buffers, with a learning rate, a step count and a restart of its own for every run.
-
-Stochastic gradient descent with momentum over flat buffers, with a learning rate of its own for every run.
-
-How hard penalties hold weights, against what steps of the optimiser can follow.
+Every run is a row (R, P) with a learning rate, a step count and a restart of its own. Gradients of weight penalties
+are added in the same pass.
 
 A penalty whose curvature at a weight is c pulls it back by rate * c of its distance in every step. Gradient descent
-with momentum m swings about such a spring with ever wider swings once rate * c exceeds 2 (1 + m), whatever the data
-say, and soon the loss is no longer a number. Adam's steps do not grow with the gradient: it knows no such limit.
-
-An importance that is bounded counts for no more than steps can follow: a weight that was held harder is still
-brought back to its anchor within a few steps. Other pulls, such as that of AF-2, are as they were.
+with momentum m oscillates with growing amplitude once rate * c exceeds 2 (1 + m), for any data, and the loss soon
+overflows. Adam's steps do not grow with the gradient, so it has no such limit. With bounded importances, c stays
+below the limit: a weight that was held harder is still brought back to its anchor within a few steps. Other pulls,
+such as that of AF-2, are not changed.
 """
 
 from __future__ import annotations
@@ -24,39 +20,39 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kenyon.backends.layout import Factors
 from kenyon.backends.triton import factors
 from kenyon.backends.triton import updates as passes
-from kenyon.backends.triton.factors import Factors
-from kenyon.backends.triton.updates import Force, Idle, QuadraticPull, Sorted, sorted_forces
+from kenyon.backends.triton.updates import Force, Idle, PullOperands, QuadraticPull, sorted_forces
 from kenyon.utils.threads import for_each_chunk
 
 
-class Besides(NamedTuple):
-    """What a pass over the rows does besides following gradients, as `Optimiser.step` has it."""
+class UpdateOptions(NamedTuple):
+    """Options of a pass over the rows: see `Optimizer.step`."""
 
-    forces: Sorted
+    pulls: PullOperands
     keep: bool
     idle: Idle | None
     factors: Sequence[Factors]
 
 
-class Optimiser(ABC):
-    """Changes R independent rows of parameters (R, P), in one pass where there is a GPU."""
+class Optimizer(ABC):
+    """Base of optimizers that update R independent rows of parameters (R, P); on a GPU, in one pass."""
 
-    multiplies = False  # whether that pass makes gradients of `factors`
-    steps: Tensor | None = None  # (R, 1) how many each run has made, where that matters
+    multiplies = False  # the pass computes gradients from `factors`
+    steps: Tensor | None = None  # (R, 1) number of steps of each run, if the optimizer counts them
 
     @property
     def follows(self) -> float:
-        """The largest product of rate and curvature at which steps do not swing ever wider."""
+        """The largest product of rate and curvature at which steps are stable."""
         return inf
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """Its state, by names that begin with its own; all have a leading run axis, and two axes."""
+        """Return the state, each tensor (R, ...) with two axes, by names that begin with the optimizer's."""
 
     def restart(self, runs: Tensor | None = None) -> None:
-        """Forget all momentum, of the given runs (R,) bool or of all."""
+        """Reset the state of the given runs (R,) bool, or of all."""
         for tensor in self.tensors().values():
             if runs is None:
                 tensor.zero_()
@@ -69,54 +65,53 @@ class Optimiser(ABC):
         gradient: Tensor,
         rate: Tensor,
         moves: Tensor,
-        forces: Sequence[Force] = (),
+        pulls: Sequence[Force] = (),
         *,
         keep: bool = True,
         idle: Idle | None = None,
         factors: Sequence[Factors] = (),
     ) -> None:
-        """Change theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 stay put.
+        """Update theta (R, P) in place. `rate` (R,) is the learning rate; runs with moves (R,) = 0 are not changed.
 
-        `forces` add to the gradient; with `keep`, also in its buffer. What is `idle` has neither gradient nor
-        momentum, and need not be looked at unless it decays. What `factors` are there for, in the order of the rows,
-        has its gradient from them, and its buffer holds it only with `keep`.
+        `pulls` are added to the gradient, and with `keep` to its buffer too. Parameters in `idle` have neither
+        gradient nor momentum, and are skipped unless they decay. Parameters in `factors`, in the order of the rows,
+        get their gradient from them; its buffer holds it only with `keep`.
         """
-        ordered = sorted_forces(forces, len(theta))
+        operands = sorted_forces(pulls, len(theta))
         if self.steps is not None:
             self.steps.add_(moves.unsqueeze(1))
-        in_one_pass = passes.available(theta) and ordered.fit
-        written = factors if keep or not (in_one_pass and self.multiplies) else ()
-        for part in written:
-            part.write(gradient)
-        if in_one_pass:
-            besides = Besides(ordered, keep, idle if ordered.decay is None else None, () if written else factors)
-            self._in_one_pass(theta, gradient, rate, moves, besides)
+        fused = passes.available(theta) and operands.fit
+        written = factors if keep or not (fused and self.multiplies) else ()
+        for layer in written:
+            layer.write(gradient)
+        if fused:
+            idle = idle if operands.decay is None else None
+            self._fused(theta, gradient, rate, moves, UpdateOptions(operands, keep, idle, () if written else factors))
         else:
 
-            def move(part: slice) -> None:
-                weights, slope = theta[:, part], gradient[:, part]
-                for force in forces:
-                    force.within(part).add_to(slope, weights)
-                self._plainly(part, weights, slope, rate, moves)
+            def update(columns: slice) -> None:
+                weights, slope = theta[:, columns], gradient[:, columns]
+                for pull in pulls:
+                    pull.within(columns).add_to(slope, weights)
+                self._update(columns, weights, slope, rate, moves)
 
-            for_each_chunk(theta, move)
-        for part in written:
-            part.read(theta)
-
-    @abstractmethod
-    def _in_one_pass(
-        self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides
-    ) -> None: ...
+            for_each_chunk(theta, update)
+        for layer in written:
+            layer.read(theta)
 
     @abstractmethod
-    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        """These columns of the rows, whose forces the gradient has already."""
+    def _fused(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, options: UpdateOptions) -> None:
+        """Make a step in one pass on a GPU."""
+
+    @abstractmethod
+    def _update(self, columns: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        """Make a step on these columns of the rows, whose gradient has its pulls already."""
 
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
-class Adam(Optimiser):
+class Adam(Optimizer):
     """PyTorch's Adam without weight decay, for R independent rows of parameters."""
 
     steps: Tensor
@@ -130,13 +125,13 @@ class Adam(Optimiser):
     def tensors(self) -> dict[str, Tensor]:
         return {"adam.first": self.first, "adam.second": self.second, "adam.steps": self.steps}
 
-    def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
+    def _fused(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, options: UpdateOptions) -> None:
         buffers = (theta, gradient, self.first, self.second, rate, moves, self.steps)
-        forces, keep, idle, _ = besides
-        passes.adam(*buffers, (BETA1, BETA2), self.epsilon, forces.pulls, forces.decay, keep=keep, idle=idle)
+        pulls, keep, idle, _ = options
+        passes.adam(*buffers, (BETA1, BETA2), self.epsilon, pulls.pulls, pulls.decay, keep=keep, idle=idle)
 
-    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        first, second, moves = self.first[:, part], self.second[:, part], moves.unsqueeze(1)
+    def _update(self, columns: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        first, second, moves = self.first[:, columns], self.second[:, columns], moves.unsqueeze(1)
         first.lerp_(gradient, (1 - BETA1) * moves)
         second.lerp_(gradient.square(), (1 - BETA2) * moves)
         steps = self.steps.clamp(min=1)
@@ -145,7 +140,7 @@ class Adam(Optimiser):
         theta.sub_((first / spread).mul_(size))
 
 
-class Sgd(Optimiser):
+class Sgd(Optimizer):
     """PyTorch's SGD without dampening and weight decay, for R independent rows of parameters."""
 
     multiplies = True
@@ -161,26 +156,26 @@ class Sgd(Optimiser):
     def tensors(self) -> dict[str, Tensor]:
         return {"sgd.velocity": self.velocity}
 
-    def _in_one_pass(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, besides: Besides) -> None:
-        moving, forces = (rate, moves, self.momentum), besides.forces
-        without = [(part.start, part.stop) for part in besides.factors]
-        rows = (theta, gradient, self.velocity, *moving, forces.pulls, forces.decay)
-        passes.sgd(*rows, keep=besides.keep, idle=besides.idle, without=without)
-        for part in besides.factors:
-            factors.sgd(part, theta, self.velocity, *moving, forces)
+    def _fused(self, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor, options: UpdateOptions) -> None:
+        moving, pulls = (rate, moves, self.momentum), options.pulls
+        excluded = [(layer.start, layer.stop) for layer in options.factors]
+        rows = (theta, gradient, self.velocity, *moving, pulls.pulls, pulls.decay)
+        passes.sgd(*rows, keep=options.keep, idle=options.idle, excluded=excluded)
+        for layer in options.factors:
+            factors.sgd(layer, theta, self.velocity, *moving, pulls)
 
-    def _plainly(self, part: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
-        velocity = self.velocity[:, part]
+    def _update(self, columns: slice, theta: Tensor, gradient: Tensor, rate: Tensor, moves: Tensor) -> None:
+        velocity = self.velocity[:, columns]
         moved = torch.addcmul(gradient, velocity, torch.tensor(self.momentum, device=theta.device))
         velocity.lerp_(moved, moves.unsqueeze(1))
         theta.sub_(velocity * (rate * moves).unsqueeze(1))
 
 
-ROOM = 0.5  # the share of what steps can follow that protection may take: the loss has curvature of its own
+ROOM = 0.5  # the fraction of the stability limit that protection may use: the loss has curvature, too
 
 
 def stiffness(forces: Sequence[Force], row: int) -> float:
-    """The largest curvature of the pulls at any weight of a row; decays are weak, and alike for all."""
+    """Return the largest curvature of the pulls at any weight of a row, without decays, which are weak."""
     pulls = [force for force in forces if isinstance(force, QuadraticPull)]
     if not pulls:
         return 0.0
@@ -191,14 +186,14 @@ def stiffness(forces: Sequence[Force], row: int) -> float:
 
 
 def bound(importance: Tensor, forces: Sequence[Force], rate: float, limit: float) -> None:
-    """Lower importances (R, Pp) to those at which their pull has the curvature ROOM * limit / rate."""
+    """Clamp importances (R, Pp) so that the curvature of their pull is at most ROOM * limit / rate."""
     for force in forces:
         if isinstance(force, QuadraticPull) and force.weight is importance:
             importance.clamp_(max=(ROOM * limit / (rate * force.strength)).unsqueeze(1))
 
 
 def why_overshot(forces: Sequence[Force], importance: Tensor, rates: Mapping[int, float], limit: float) -> str:
-    """Why a loss of these rows, at these rates, was no longer finite, if this is why; nothing if not."""
+    """Return a message if protection explains that a loss of these rows, at these rates, is not finite, else ""."""
 
     def reached(pulls: Sequence[Force]) -> float:
         return max(rate * stiffness(pulls, row) for row, rate in rates.items())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import nn
 
-from kenyon.backends.torch.module import take_apart
+from kenyon.backends.torch.module import split_backbone
 from kenyon.data.tasks import Heads, Stream
 from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError, as_setting_errors, flag, number, one_of, whole
@@ -176,7 +176,7 @@ def takes_tokens(backbone: nn.Module) -> bool:
 def frozen_checksum(backbone: nn.Module) -> int:
     """Return a checksum of the constants of a backbone, which all learners share."""
     crc = 0
-    for name, value in sorted(take_apart(backbone).constants.items()):
+    for name, value in sorted(split_backbone(backbone).constants.items()):
         data = value.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
         crc = zlib.crc32(data, zlib.crc32(name.encode(), crc))
     return crc

@@ -21,7 +21,7 @@ MEANINGS = {
     "validation": "share of the training data that is held out to follow; 0 with schedule=step",
     "optimiser": "adam or sgd",
     "momentum": "of sgd",
-    "carry": "whether one optimiser lives through all tasks, and its momentum goes on",
+    "carry": "whether one optimizer lives through all tasks, and its momentum goes on",
     "penalties_from": "the task, counted from 1, from which on penalties on weights act",
     "bounded": "whether importances count for no more than steps of sgd can follow",
     # and with which network

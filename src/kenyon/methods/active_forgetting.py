@@ -69,10 +69,10 @@ class _Expanded(Attached):
         self.theta = context.theta.clone()  # (R, P)
         self.waiting = torch.ones_like(self.theta[:, :1], dtype=torch.bool) if waits else None
         self.importance = torch.zeros_like(context.anchor)  # (R, Pp)
-        self.optimiser = context.new_optimiser(self.theta)
+        self.optimizer = context.new_optimizer(self.theta)
 
     def tensors(self) -> dict[str, Tensor]:
-        momentum = {f"expanded_{name}": tensor for name, tensor in self.optimiser.tensors().items()}
+        momentum = {f"expanded_{name}": tensor for name, tensor in self.optimizer.tensors().items()}
         waiting = {} if self.waiting is None else {"expanded_waiting": self.waiting}
         return {**self.shown(), **momentum, **waiting}
 
@@ -81,13 +81,13 @@ class _Expanded(Attached):
 
     def start_task(self) -> None:
         if not self.context.carries:
-            self.optimiser.restart()
+            self.optimizer.restart()
         if self.waiting is not None and self.context.task > 0:
             self.waiting.zero_()
 
     def before_epoch(self) -> None:
         if (dropped := self.context.dropped) is not None:  # restart where the rate has just fallen
-            self.optimiser.restart(dropped > 0)
+            self.optimizer.restart(dropped > 0)
             if self.waiting is not None:
                 self.waiting.masked_fill_((dropped > 0).unsqueeze(1), False)
         if self.waiting is None or self.context.task > 0:
@@ -96,12 +96,12 @@ class _Expanded(Attached):
             stay = self.theta.clone()
             self.context.train_epoch(self._expanded_step, self.theta, Purpose.EXPANDED)
             self.theta.copy_(torch.where(self.waiting, stay, self.theta))
-            self.optimiser.restart(self.waiting.squeeze(1))
+            self.optimizer.restart(self.waiting.squeeze(1))
         self.context.measure(self.measured, self.theta, Purpose.EXPANDED)
         self.importance.copy_(self.context.estimate)
 
     def _expanded_step(self) -> None:
-        self.context.plain_step(self.theta, self.optimiser)
+        self.context.plain_step(self.theta, self.optimizer)
 
     def finish_task(self) -> None:
         net = self.context.net

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from kenyon.backends.optimizers import Optimiser
+from kenyon.backends.optimizers import Optimizer
 from kenyon.random import Purpose
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ class Context(Steps, Protocol):
     def carries(self) -> bool:
         """True if momentum is carried from task to task."""
 
-    def new_optimiser(self, theta: Tensor) -> Optimiser: ...
+    def new_optimizer(self, theta: Tensor) -> Optimizer: ...
 
     def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
         """Run `step` for all batches of the task in a new order; steps change theta (R, P). `purpose` separates the
         random numbers from those of other passes.
         """
 
-    def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
+    def plain_step(self, theta: Tensor, optimizer: Optimizer) -> None:
         """Update theta by one batch: the gradient of the cross-entropy alone."""
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:

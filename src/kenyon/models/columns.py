@@ -27,9 +27,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kenyon.backends.cpu.dense import kept_of_all
-from kenyon.backends.cpu.looped import Part, apart
-from kenyon.backends.layers import Params, PlannedLayers, kept, known_layers
+from kenyon.backends.cpu.dense import dropout_factors
+from kenyon.backends.cpu.looped import Chunk, in_chunks
+from kenyon.backends.layers import Params, PlannedLayers, dropout_factor, known_layers
 from kenyon.backends.layout import Layout, Rows, aligned_alone
 from kenyon.backends.triton.columns import Aligned
 from kenyon.backends.triton.heads import own_logits
@@ -196,24 +196,24 @@ class Columns(PlannedLayers):
         trained = {name: views[name] for name in self.trained}
         seen = {name: views[f"seen.{name}"][0] for name in self.names}
 
-        def features(part: Part, params: Params) -> Tensor:
-            x = images[part.samples]
+        def features(chunk: Chunk, params: Params) -> Tensor:
+            x = images[chunk.samples]
             keep = [
-                None if piece is None else kept(site, piece[part.samples], 0, x.dtype)
+                None if piece is None else dropout_factor(site, piece[chunk.samples], 0, x.dtype)
                 for site, piece in zip(self.sites, pieces, strict=True)
             ]
             return self._column(params, seen, x, keep)
 
         if images.is_cuda:  # a backbone that cannot be aligned
-            return features(Part(0, slice(None)), {name: value[0] for name, value in trained.items()})
-        return apart(features, trained, len(images), 1).squeeze(0)
+            return features(Chunk(0, slice(None)), {name: value[0] for name, value in trained.items()})
+        return in_chunks(features, trained, len(images), 1).squeeze(0)
 
     def _of_all_runs(self, views: Params, images: Tensor, noise: Tensor | Noise | None) -> Tensor:
         assert not isinstance(noise, Tensor)
         R, B = images.shape[:2]
         keep: list[Tensor | None] = [None] * len(self.sites)
         if noise is not None:
-            keep = [*kept_of_all(self.sites, 1, noise, B, images.dtype)]
+            keep = [*dropout_factors(self.sites, 1, noise, B, images.dtype)]
         trained = {name: views[name].squeeze(1) for name in self.trained}
         seen = {name: views[f"seen.{name}"].squeeze(1) for name in self.names}
         x = images if self.flattens < 0 else images.flatten(0, 1)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.choice import choose_executor
+from kenyon.backends import choose_executor
 from kenyon.backends.cuda.interface import Pictures
 from kenyon.backends.executor import Executor, Request
 from kenyon.backends.layout import InUse, Layout, Rows, aligned_alone
-from kenyon.backends.torch.module import cast, feature_count, take_apart
+from kenyon.backends.torch.module import cast, feature_count, split_backbone
 from kenyon.errors import ConfigError
 from kenyon.models.heads import FirstHeads, Heads, Outputs
 from kenyon.models.initial import InitialWeights, Start
@@ -90,7 +90,7 @@ class Net:
         self.input_shape, self.learned = tuple(input_shape), dict(learned or {})
 
         # The parts. `backbone` is a template without storage: weights of all learners are in the rows of the runs.
-        parts = take_apart(backbone)
+        parts = split_backbone(backbone)
         self.backbone = _without_dropout(parts.template) if diversity == "low" else parts.template
         self.backbone_names = tuple(parts.trained)
         self.initial_weights = InitialWeights(parts, start, draw)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kenyon.backends.torch.generators import OwnGenerators, UserCode
-from kenyon.backends.torch.module import Parts, rebuilt
+from kenyon.backends.torch.module import SplitBackbone, rebuilt
 from kenyon.errors import ConfigError
 
 M = TypeVar("M", bound=nn.Module)
@@ -39,7 +39,7 @@ def _reset_copy(template: nn.Module) -> nn.Module:
 class InitialWeights:
     """The initial weights of each learner: drawn from its key, or given and the same for all learners."""
 
-    def __init__(self, parts: Parts, start: Start, draw: Callable[[], nn.Module] | None) -> None:
+    def __init__(self, parts: SplitBackbone, start: Start, draw: Callable[[], nn.Module] | None) -> None:
         if start not in get_args(Start):
             raise ConfigError(f"start must be drawn or given, not '{start}'.")
         self.template, self.build = parts.template, draw

@@ -12,8 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kenyon.backends.layout import Rows
-from kenyon.backends.triton.factors import Factors
+from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from kenyon.backends.executor import Pass, Runs, Sample
-from kenyon.backends.layout import Rows
+from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.triton.dense import MOST, available
-from kenyon.backends.triton.factors import Factors
 from kenyon.backends.triton.groups import Groups, Sums
 from kenyon.backends.triton.updates import Idle
 from kenyon.models import Net, Outputs
@@ -111,7 +110,7 @@ def grouped_gradients(
     """Add the gradients of the next batches of every run, each batch by itself, to the run's sums; for executors that
     measure batches in groups. `loss` takes several batches in a row.
     """
-    count = len(sums[0].shares)
+    count = len(sums[0].scales)
     drawn = None
     if noise is not None:
         bytes = noise.of_steps(loader.steps_ahead(count)).bytes(net.executor.noise_size(loader.size))

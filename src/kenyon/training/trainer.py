@@ -16,9 +16,8 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from kenyon.backends.layout import Rows
-from kenyon.backends.optimizers import Adam, Optimiser, Sgd, bound, why_overshot
-from kenyon.backends.triton.factors import Factors
+from kenyon.backends.layout import Factors, Rows
+from kenyon.backends.optimizers import Adam, Optimizer, Sgd, bound, why_overshot
 from kenyon.backends.triton.updates import Idle
 from kenyon.data.tasks import Stream
 from kenyon.methods import Method
@@ -78,7 +77,7 @@ class Trainer:
 
         # The state: saved in checkpoints, and sufficient to resume.
         self.theta = net.initial(self.fleet.seeds)  # (R, P)
-        self.optimiser = self.new_optimiser(self.theta)
+        self.optimizer = self.new_optimizer(self.theta)
         self.schedule = choose_schedule(training, self.theta)
         self.rate = torch.zeros(R, device=self.device)
         self.anchor = self._protected(self.theta).clone()  # (R, Pp) weights that the previous task left
@@ -98,7 +97,7 @@ class Trainer:
 
         # Work space: rebuilt at any time, never saved.
         self.masks = [one.mask for one in self.mechanisms if one.mask is not None]
-        if self.optimiser.multiplies and self.tracker is None and not self.masks:
+        if self.optimizer.multiplies and self.tracker is None and not self.masks:
             self.engine.keep_factors()
         shown = [one.shown for one in self.mechanisms]
         held = (self.theta, self.importance, self.anchor)
@@ -165,7 +164,7 @@ class Trainer:
         pulls = self.penalties.forces(self.gradient)
         moving = (self.theta, self.gradient, self.rate, self.present)
         keep = self.tracker is not None
-        self.optimiser.step(*moving, pulls, keep=keep, idle=self._idle, factors=self._factors)
+        self.optimizer.step(*moving, pulls, keep=keep, idle=self._idle, factors=self._factors)
         for mask in self.masks:
             self.theta.mul_(mask)
         if self.tracker is not None:
@@ -187,7 +186,7 @@ class Trainer:
         for value in self.penalties.values():
             self.validation_loss.add_(value)
         self.finite.add(self.validation_loss)
-        self.optimiser.restart(self.schedule.follow(self.theta, self.validation_loss, self.rate))
+        self.optimizer.restart(self.schedule.follow(self.theta, self.validation_loss, self.rate))
 
     @property
     def _forward(self) -> Callable[..., Outputs]:
@@ -257,7 +256,7 @@ class Trainer:
         if self.teacher is not None:
             own["teacher"] = self.teacher
         optional = [part for part in (self.tracker, self.discrete) if part is not None]
-        parts = (self.schedule, self.optimiser, *self.mechanisms, *optional)
+        parts = (self.schedule, self.optimizer, *self.mechanisms, *optional)
         return own | {name: tensor for part in parts for name, tensor in part.tensors().items()}
 
     # ------------------------------------------------------------------ a phase
@@ -279,7 +278,7 @@ class Trainer:
         # Stages train different parts: momentum of one would move parts that the next holds still. Where weights are
         # reinitialized, momentum has no meaning.
         if not self.carries or len(self.method.stages) > 1 or self._reinitializes:
-            self.optimiser.restart()
+            self.optimizer.restart()
         elif not self.net.shared:
             self._stop_heads()
         if self.stage == 0:
@@ -290,7 +289,7 @@ class Trainer:
 
     def _stop_heads(self) -> None:
         """Reset the momentum of heads: it would move the previous head, with no loss or protection against it."""
-        rows = [tensor for tensor in self.optimiser.tensors().values() if tensor.shape == self.theta.shape]
+        rows = [tensor for tensor in self.optimizer.tensors().values() if tensor.shape == self.theta.shape]
         for momentum in rows:
             for name in self.net.head_names:
                 self.net.layout.view(momentum, name).zero_()
@@ -309,7 +308,7 @@ class Trainer:
             self.tracker.start_task()
         if self.training.bounded:
             pulls = self.penalties.forces(self.gradient)  # whose buffer is free between steps
-            bound(self.importance, pulls, self.training.rate, self.optimiser.follows)
+            bound(self.importance, pulls, self.training.rate, self.optimizer.follows)
 
     def finish_phase(self) -> None:
         """Choose the weights of the phase. After the last stage of a task, measure importance and test all tasks."""
@@ -368,18 +367,18 @@ class Trainer:
             return ""
         pulls = self.penalties.forces(self.gradient)
         rates = {row: float(self.rate[row]) for row in range(run * self.members, (run + 1) * self.members)}
-        return why_overshot(pulls, self.importance, rates, self.optimiser.follows)
+        return why_overshot(pulls, self.importance, rates, self.optimizer.follows)
 
     # ------------------------------------------------------------------ what mechanisms use
 
     def train_epoch(self, step: Callable[[], None], theta: Tensor, purpose: int = 0) -> None:
         self.engine.train_epoch(step, theta, purpose)
 
-    def plain_step(self, theta: Tensor, optimiser: Optimiser) -> None:
+    def plain_step(self, theta: Tensor, optimizer: Optimizer) -> None:
         """Update another network of the same shape by one batch: cross-entropy alone."""
         self.engine.plain_gradients(theta)
         moving = (theta, self.gradient, self.rate, self.present)
-        optimiser.step(*moving, keep=False, idle=self._idle, factors=self._factors)
+        optimizer.step(*moving, keep=False, idle=self._idle, factors=self._factors)
         self.engine.loader.step.add_(1)
 
     @property
@@ -415,10 +414,12 @@ class Trainer:
     def carries(self) -> bool:
         return self.training.carry
 
-    def new_optimiser(self, theta: Tensor) -> Adam | Sgd:
+    def new_optimizer(self, theta: Tensor) -> Adam | Sgd:
         if self.training.optimiser == "sgd":
             return Sgd(theta.shape, self.device, self.training.momentum)
         return Adam(theta.shape, self.device)
+
+    new_optimiser = new_optimizer  # its name in version 0.1
 
     def measure(self, importance: GradientImportance, theta: Tensor, purpose: Purpose) -> None:
         """Measure the importance of `theta` on the phase's training data, into self.estimate."""

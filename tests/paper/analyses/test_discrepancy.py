@@ -31,7 +31,7 @@ def one_alone(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], side: T
     layer = nn.Linear(train[0].shape[1], 1).double()
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
-    optimiser = torch.optim.Adam(layer.parameters(), lr=STEPS["rate"])
+    optimizer = torch.optim.Adam(layer.parameters(), lr=STEPS["rate"])
 
     def loss(data: tuple[Tensor, Tensor], *, wrong: bool = False) -> Tensor:
         halves = []
@@ -45,9 +45,9 @@ def one_alone(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], side: T
         return sum(halves) / 2
 
     for _ in range(int(STEPS["steps"])):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(train).backward()
-        optimiser.step()
+        optimizer.step()
     with torch.no_grad():
         return float(loss(test)), 100 * float(loss(test, wrong=True))
 

@@ -1,1 +1,1 @@
-"""Convolutions of a whole fleet as CUDA kernels of our own, compiled for each network when it is first used."""
+"""Convolutions of all runs at once by custom CUDA kernels, compiled for each network at its first use."""

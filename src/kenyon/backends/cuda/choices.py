@@ -1,7 +1,4 @@
-"""How to divide a layer's work, by rules from what was measured on an H200 (see docs/speed.md).
-
-The convolutions of a backbone, each with how it is computed.
-"""
+"""Choice of tilings for the convolutions of a backbone, by rules from measurements on an H200 (see docs/speed.md)."""
 
 from __future__ import annotations
 
@@ -23,49 +20,49 @@ from kenyon.backends.cuda.plan import (
 )
 from kenyon.backends.layers import DropoutSite
 
-NARROW = True  # whether tiles may be narrower than the map
-_RESIDENT = 16  # warps of `convolve` on a multiprocessor, each thread with 128 registers
-_TEAMS = 3  # of `convolve_dense`: one fetches, one leaves and one multiplies
-_SUMS = 64  # of a thread of `convolve_dense`
+NARROW = True  # tiles may be narrower than the map
+_RESIDENT = 16  # warps of `convolve` on a multiprocessor, with 128 registers per thread
+_TEAMS = 3  # of `convolve_dense`: one loads, one stores and one multiplies
+_SUMS = 64  # per thread of `convolve_dense`
 
 
 def choose_tiling(shape: Shape, teams: bool, lines: Lines = None) -> Tiling | DenseTiling | None:
-    """None where the layer does not fit the kernels. `teams`: the device has products of four warps."""
+    """Return a tiling, or None if the kernels do not support the layer; `teams`: products of four warps exist."""
     dense = _choose_dense(shape, lines) if teams and shape.learners == 1 and shape.taps == 9 else None
     return dense or _choose_tiling(shape, lines)
 
 
 def _choose_dense(shape: Shape, lines: Lines) -> DenseTiling | None:
-    """Tiles that cover the fewest columns; among them those that let enough teams overlap; among these the widest."""
+    """Return the tiling that covers the fewest columns; of several, one with enough teams; of these, the widest."""
     if shape.map not in (8, 16, 32):
         return None
-    slice = 64  # narrower products fetch too much: with 32 outputs `convolve` is as fast or faster
+    slice = 64  # narrower products load too much: with 32 outputs `convolve` is as fast or faster
     if shape.channels_out % slice:
         return None
-    found = []
+    fitting = []
     for wide in range(8, shape.map + 1, 8) if NARROW else (shape.map,):
         tiles = tiles_of(shape.map, DenseTiling.rows, wide, 1, lines)
         sizes = (DenseTiling(shape, tiles, slice, teams) for teams in (4, 3, 2)) if tiles else ()
         fits = next((d for d in sizes if d.shared_bytes <= SHARED_MEMORY and d.sums <= _SUMS), None)
         if fits is not None:
-            found.append(fits)
-    return min(found, key=lambda d: (d.tiles.share, d.teams < _TEAMS, -d.tiles.wide), default=None)
+            fitting.append(fits)
+    return min(fitting, key=lambda d: (d.tiles.fraction, d.teams < _TEAMS, -d.tiles.wide), default=None)
 
 
 def _width(map: int, lines: Lines) -> int:
-    """Of tiles of `convolve` and `weigh`, which lie alone in their rows."""
+    """Return the width of tiles of `convolve` and `weigh`, one of which spans the covered columns."""
     return covered(map, lines) if NARROW else map
 
 
 def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
     blocks = shape.channels_out // 8
-    if shape.taps == 1:  # little work a pixel: small tiles, two warps
+    if shape.taps == 1:  # little work per pixel: small tiles, two warps
         each = blocks // 2 if blocks <= 6 else _divisor(blocks, 4)
         warps_n = 2 if blocks <= 6 else 1
         wide = shape.map  # other widths do not divide among the warps
         warps_m = max(2 // warps_n, wide // 32)  # a tile has at least two rows
         rows = 64 * warps_m // wide
-    else:  # every warp has 8 x 8 pixels
+    else:  # 8 x 8 pixels per warp
         sparse = shape.inputs > 0 and shape.learners > 1
         each = _divisor(blocks, 3 if sparse and blocks % 3 == 0 else 4)
         wide = _width(shape.map, lines)
@@ -74,7 +71,7 @@ def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
     tiles = tiles_of(shape.map, rows, wide, 1, lines) if rows >= 2 else None
     if tiles is None or tiles.pixels != 64 * warps_m:
         return None
-    if 32 * warps_m * warps_n < shape.channels_in // 8:  # a thread brings eight channels, and all have to be brought
+    if 32 * warps_m * warps_n < shape.channels_in // 8:  # a thread loads eight channels; together they load all
         return None
     tiling = Tiling(shape, tiles, warps_m, warps_n, 4, each, 1)
     room = (SHARED_MEMORY + 1024) // (tiling.shared_bytes + 1024)
@@ -82,13 +79,14 @@ def _choose_tiling(shape: Shape, lines: Lines) -> Tiling | None:
 
 
 def choose_sharing(shape: Shape, pooled: bool, lines: Lines = None) -> Sharing | None:
+    """Return the division of `weigh` with the least estimated cost, or None if the layer does not fit."""
     best: tuple[float, Sharing] | None = None
     side = 3 if shape.taps == 9 else 1
     inputs, outputs = shape.channels_in // 16, shape.channels_out // 8
     for inputs_each in _divisors(inputs, 4):
         for outputs_each in (d for d in _divisors(outputs, 32) if d % 2 == 0):
             sizes = _group_sizes(shape, inputs_each, outputs_each)
-            sums = max(sizes) * side  # blocks of 16 x 8 sums that one warp keeps in registers
+            sums = max(sizes) * side  # blocks of 16 x 8 sums in the registers of a warp
             if sums > 30:
                 continue
             for sharing in sharings(shape, pooled, inputs_each, outputs_each, len(sizes), sums, lines):
@@ -134,7 +132,7 @@ def sharings(
 
 
 def _cost(sharing: Sharing, sizes: list[int]) -> float:
-    """A guess at cycles per pixel: products, what is fetched from shared memory, and the tiles brought there."""
+    """Estimate cycles per pixel: products, loads from shared memory, and loads of tiles into it."""
     s = sharing.shape
     side = 3 if s.taps == 9 else 1
     slices = sharing.all_groups // sharing.groups
@@ -143,11 +141,11 @@ def _cost(sharing: Sharing, sizes: list[int]) -> float:
     pixels, patches = sharing.tiles.pixels, sharing.tiles.pixels // 16
     uneven = -(-patches // sharing.splits) * sharing.splits / patches  # some warps have fewer patches
     tile = sharing.shared_bytes / (pixels * sharing.stages) * slices / 24
-    wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to come
-    if sharing.stages == 2:  # it comes while another is multiplied
+    wait = 1000 * slices / (pixels * sharing.resident)  # for the tile to arrive
+    if sharing.stages == 2:  # it arrives while another is multiplied
         tile, wait = tile / 2, wait / 4
     warps = sharing.resident * sharing.threads / 32
-    return ((max(products, matrices) * uneven + tile) * (1 + 4 / warps) + wait) * sharing.tiles.share
+    return ((max(products, matrices) * uneven + tile) * (1 + 4 / warps) + wait) * sharing.tiles.fraction
 
 
 def _divisors(number: int, most: int) -> list[int]:
@@ -160,17 +158,17 @@ def _divisor(number: int, most: int) -> int:
 
 @dataclass(frozen=True)
 class Stage:
-    """A convolution with how it is computed."""
+    """A convolution with its tilings."""
 
     layer: Convolution
     site: DropoutSite | None
     tiling: Tiling | DenseTiling
-    backward: Tiling | DenseTiling | None  # None: nobody needs the gradient of the images
+    backward: Tiling | DenseTiling | None  # None for the first layer: the gradient of images is not needed
     sharing: Sharing
 
 
 def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], teams: bool) -> list[Stage] | None:
-    """None where one of the layers does not fit the kernels. `teams`: the device has products of four warps."""
+    """Return the stages, or None if the kernels do not support a layer; `teams`: products of four warps exist."""
     stages = []
     for layer, site in layers:
         shape = Shape.forward(layer)
@@ -184,5 +182,5 @@ def choose_stages(layers: Sequence[tuple[Convolution, DropoutSite | None]], team
 
 
 def multiplications(stages: Sequence[Stage]) -> int:
-    """Of one run for an image, forwards: as many as a record of `weigh` has numbers, at every pixel."""
+    """Return the products of a forward pass per image and run: numbers in a record of `weigh` times pixels."""
     return sum(s.sharing.record * s.layer.map**2 for s in stages)

@@ -1,6 +1,6 @@
 """CUDA C++ compiled at run time: NVRTC and the driver through their C interfaces.
 
-PyTorch's CUDA builds carry NVRTC, so nothing has to be installed. Machine code is kept in the user's cache folder
+PyTorch's CUDA builds include NVRTC, so nothing has to be installed. Machine code is stored in the user's cache folder
 under a digest of source, options and architecture, so that a network is compiled once.
 """
 
@@ -27,7 +27,7 @@ _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class CompileError(Exception):
-    """NVRTC or the driver refused."""
+    """An error of NVRTC or of the driver."""
 
 
 class Kernel:
@@ -35,7 +35,7 @@ class Kernel:
 
     def __init__(self, code: bytes, name: str, shared_bytes: int) -> None:
         self.shared_bytes = shared_bytes
-        torch.cuda.current_stream()  # the driver's context exists from here on
+        torch.cuda.current_stream()  # creates the driver's context
         module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
         _driver("cuModuleLoadData", ctypes.byref(module), code)
         _driver("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
@@ -50,7 +50,7 @@ class Kernel:
 
 @functools.cache
 def available(device: torch.device) -> bool:
-    """Whether kernels can be compiled here and fit: Hopper's shared memory, and NVRTC."""
+    """Return True if the device has Hopper's shared memory, and NVRTC is installed."""
     properties = torch.cuda.get_device_properties(device)
     if properties.major < 9 or getattr(properties, "shared_memory_per_block_optin", 0) < SHARED_MEMORY:
         return False
@@ -62,26 +62,26 @@ def available(device: torch.device) -> bool:
 
 
 def has_teams(device: torch.device) -> bool:
-    """Whether there are products of four warps: on Hopper, and not behind it."""
+    """Return True if the device has products of four warps, which only Hopper has."""
     return torch.cuda.get_device_capability(device)[0] == 9
 
 
 def source_of(name: str) -> str:
-    """What is compiled for a kernel: the common parts, then its own file."""
-    parts = ("convolution", name) if name == "weigh" else ("convolution", "results", name)
-    return "".join((FOLDER / f"{part}.cu").read_text() for part in parts)
+    """Return the source of a kernel: the common files, then its own."""
+    files = ("convolution", name) if name == "weigh" else ("convolution", "results", name)
+    return "".join((FOLDER / f"{file}.cu").read_text() for file in files)
 
 
-def build(wanted: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:
-    """Kernels by (name, macros, bytes of shared memory); those not in the cache are compiled side by side."""
+def build(requests: Sequence[tuple[str, Mapping[str, int], int]]) -> list[Kernel]:
+    """Return kernels by (name, macros, bytes of shared memory); those not in the cache are compiled in parallel."""
     with ThreadPoolExecutor(max_workers=min(16, cores())) as pool:
-        codes = list(pool.map(lambda want: machine_code(want[0], want[1]), wanted))
-    return [Kernel(code, name, shared) for code, (name, _, shared) in zip(codes, wanted, strict=True)]
+        codes = list(pool.map(lambda request: machine_code(request[0], request[1]), requests))
+    return [Kernel(code, name, shared) for code, (name, _, shared) in zip(codes, requests, strict=True)]
 
 
 def machine_code(name: str, macros: Mapping[str, int]) -> bytes:
     major, minor = torch.cuda.get_device_capability()
-    special = "a" if major == 9 else ""  # with instructions that only Hopper has
+    special = "a" if major == 9 else ""  # includes instructions that only Hopper has
     options = [
         *STANDARD,
         f"--gpu-architecture=sm_{major}{minor}{special}",
@@ -89,19 +89,19 @@ def machine_code(name: str, macros: Mapping[str, int]) -> bytes:
     ]
     source = source_of(name)
     digest = hashlib.sha256("\0".join([source, *options, str(torch.version.cuda)]).encode()).hexdigest()
-    kept = _cache() / f"{name}-{digest[:32]}.cubin"
+    cached = _cache() / f"{name}-{digest[:32]}.cubin"
     try:
-        return kept.read_bytes()
+        return cached.read_bytes()
     except OSError:
         pass
     code = _compile(source, name, options)
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=kept.parent, delete=False) as file:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=cached.parent, delete=False) as file:
             file.write(code)
-        Path(file.name).replace(kept)
+        Path(file.name).replace(cached)
     except OSError:
-        pass  # no cache, then: it is only a matter of seconds
+        pass  # without a cache, the next process compiles again, for some seconds
     return code
 
 
@@ -117,7 +117,7 @@ def _compile(source: str, name: str, options: Sequence[str]) -> bytes:
         return int(getattr(nvrtc, function)(*arguments))
 
     if call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), f"{name}.cu".encode(), 0, None, None):
-        raise CompileError("NVRTC cannot begin a program.")
+        raise CompileError("NVRTC cannot create a program.")
     try:
         words = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         if call("nvrtcCompileProgram", program, len(options), words):
@@ -126,7 +126,7 @@ def _compile(source: str, name: str, options: Sequence[str]) -> bytes:
         call("nvrtcGetCUBINSize", program, ctypes.byref(size))
         code = ctypes.create_string_buffer(size.value)
         if call("nvrtcGetCUBIN", program, code):
-            raise CompileError("NVRTC left no machine code.")
+            raise CompileError("NVRTC returned no machine code.")
         return code.raw
     finally:
         call("nvrtcDestroyProgram", ctypes.byref(program))

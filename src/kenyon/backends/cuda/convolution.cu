@@ -1,27 +1,27 @@
-// Convolutions of R runs x K learners at once, with what comes before and behind them, on tensor cores.
+// Convolutions of R runs x K learners at once on tensor cores, with the operations before and after them.
 //
-// One kernel instance serves one layer; its shape is given by the macros below (see plan.py). Activations are
+// A kernel is compiled for one layer; the macros below define its shape (see plan.py). Activations are
 // (R, B, MAP, MAP, C) bfloat16: for each pixel a row with the channels of all learners, padded to a multiple of 16.
-// A block of threads owns a tile of pixels of one run. It brings the tile into shared memory with a border of one
-// pixel, multiplies (nine shifted views of the tile) x (weights), and leaves the result through shared memory.
+// A block of threads computes a tile of pixels of one run. It loads the tile into shared memory with a border of one
+// pixel, multiplies (nine shifted views of the tile) x (weights), and stores the result through shared memory.
 //
-//   convolve        the layer itself, and with swapped channels and turned weights the gradient of its input
-//   convolve_dense  the same for one learner, by products that only Hopper has
-//   weigh           the gradient of its weights and bias, one partial sum a block
+//   convolve        the layer, and with swapped channels and rotated weights the gradient of its input
+//   convolve_dense  the same for one learner, by instructions that only Hopper has
+//   weigh           the gradient of its weights and bias, one partial sum per block
 //
 // The unit of work is the tensor cores' product of 16 pixels (2 rows x 8 columns) x 16 inputs x 8 outputs. Weights of
-// learners form blocks on the diagonal: products whose inputs and outputs share no learner are left out by the compiler.
+// learners are blocks on the diagonal: the compiler omits products whose inputs and outputs share no learner.
 //
 // MAP        height and width of the input and output
 // CI, CO     channels in and out, padded; LI, LO of one learner; LEARNERS. LI = 0: all learners see the same input
-// TAPS       9, or 1 for the first layer, whose 9 or 27 inputs of a pixel are laid out as channels
-// ROWS, WIDE, IMAGES    a tile: so many rows and columns of so many images, at the same place in each
-// TOP, TILES_DOWN       where not all rows count: at which tiles begin, and how many there are below one another
-// LEFT, TILES_ACROSS    the same of columns, with WIDE. Without them a tile is as wide as the map
-// THREADS    that share a tile
-// SOURCE     where they find their tile:  0 activations, 1 images (uint8), 2 pooled gradient
-// RESULT     what `convolve` leaves:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 as it is,
-//            3 masked where `mask` is not positive, 4 bias, 5 bias + 2x2 maximum + dropout
+// TAPS       9, or 1 for the first layer, whose 9 or 27 inputs of a pixel are its channels
+// ROWS, WIDE, IMAGES    rows, columns and images of a tile, which has the same position in each image
+// TOP, TILES_DOWN       if not all rows are valid: the first row of tiles, and their number in a column
+// LEFT, TILES_ACROSS    likewise for columns, with WIDE. Without them a tile is as wide as the map
+// THREADS    threads that share a tile
+// SOURCE     the input:  0 activations, 1 images (uint8), 2 pooled gradient
+// RESULT     the output of `convolve`:  0 bias + ReLU, 1 bias + ReLU + 2x2 maximum + dropout, 2 unchanged,
+//            3 zero where `mask` is not positive, 4 bias, 5 bias + 2x2 maximum + dropout
 
 #ifndef TOP
 #define TOP 0
@@ -62,7 +62,7 @@ DEVICE void multiply(float (&sum)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Sixteen bytes, or eight, that have come when the thread has waited for them: zeros where there is nothing to copy.
+// Asynchronous copies of 16 or 8 bytes, complete after a wait of the thread; zeros where there is nothing to copy.
 DEVICE void copy_async(u32 to, const void* from, bool there = true) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
@@ -87,7 +87,7 @@ DEVICE u32 pack_positive(float low, float high) {  // with ReLU; keeps nan
     return word;
 }
 
-// From memory that nobody writes meanwhile: several such loads can be under way while others are stored.
+// Loads from memory that is not written meanwhile: several can be in flight during stores.
 DEVICE Vec8 load8_constant(const void* from) {
     Vec8 v;
     asm("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
@@ -107,28 +107,28 @@ DEVICE u32 bytes_of(u32 a, u32 b, u32 which) { return __byte_perm(a, b, which); 
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) char name[]
 #endif
 
-// Two bytes of four as halves.
+// Two of four bytes as halves.
 DEVICE u32 spread_low(u32 word) { return bytes_of(word, 0, 0x4140); }
 DEVICE u32 spread_high(u32 word) { return bytes_of(word, 0, 0x4342); }
 
 DEVICE float low_half(u32 word) { return as_float(word << 16); }
 DEVICE float high_half(u32 word) { return as_float(word & 0xFFFF0000u); }
 
-// ------------------------------------------------------------------ loops over numbers known to the compiler
+// ------------------------------------------------------------------ loops over compile-time numbers
 
 template <int N> struct Number { static constexpr int value = N; };
 
 template <int FROM, int TO, class F> DEVICE void each(F&& body) {
     if constexpr (FROM + 1 == TO) {
         body(Number<FROM>{});
-    } else if constexpr (FROM < TO) {  // by halves: compilers bound how deep templates may nest
+    } else if constexpr (FROM < TO) {  // by halves: compilers bound the depth of templates
         constexpr int MIDDLE = (FROM + TO) / 2;
         each<FROM, MIDDLE>(body);
         each<MIDDLE, TO>(body);
     }
 }
 
-// Whether some learner has both inputs among 16k..16k+15 and outputs among 8n..8n+7.
+// True if a learner has both inputs among 16k..16k+15 and outputs among 8n..8n+7.
 __device__ constexpr bool used(int k, int n) {
     if (LI == 0) return true;
     for (int l = 0; l < LEARNERS; ++l)
@@ -143,10 +143,10 @@ constexpr int PITCH = WIDE + BORDER, TALL = ROWS + BORDER;
 constexpr int TILE_PIXELS = IMAGES * TALL * PITCH, PIXELS = IMAGES * ROWS * WIDE;
 constexpr int HALF = MAP / 2, HALF_WIDE = WIDE / 2;
 static_assert(LEFT + TILES_ACROSS * WIDE <= MAP && TOP + TILES_DOWN * ROWS <= MAP, "tiles lie outside the map");
-// Bytes from pixel to pixel. An odd number of 16-byte units: eight neighbouring pixels then lie in different banks.
+// Bytes from pixel to pixel. An odd number of 16-byte units, so that eight adjacent pixels are in different banks.
 __device__ constexpr int stride_of(int channels) { return channels * 2 + 16; }
 
-// Where eight channels of a pixel lie: channels side by side, as matrices are fetched into registers.
+// Position of eight channels of a pixel, contiguous as matrix loads into registers need them.
 template <int C> struct Rows {
     static constexpr int CHANNELS = C;
     __device__ static constexpr int at(int pixel, int chunk) { return pixel * stride_of(C) + chunk * 16; }
@@ -154,7 +154,7 @@ template <int C> struct Rows {
 
 struct Source {
     const void* data;         // activations, (R,) addresses of image pools (N, MAP, MAP, 4) uint8, or pooled gradient
-    const u8* code;           // of pooled gradients: which of the four pixels it belongs to, 4: none
+    const u8* code;           // of pooled gradients: index of the pixel among the four, 4: none
     float scale;              // of pooled gradients
     const i64* index;         // (R, B) positions in the image pool
     float gain[3], shift[3];  // of pixels: gain * value + shift
@@ -167,8 +167,8 @@ DEVICE Place place_of(int tile, int run) {
     return {run, line / TILES_DOWN * IMAGES, TOP + line % TILES_DOWN * ROWS, LEFT + across * WIDE};
 }
 
-// How far behind a tile's first pixel its n-th lies, in a map with rows of FULL of which a tile has HIGH x BROAD.
-constexpr bool FOLLOWING = WIDE == MAP && (IMAGES == 1 || ROWS == MAP);  // then n
+// Offset of a tile's n-th pixel from its first, in a map with rows of FULL pixels and tiles of HIGH x BROAD.
+constexpr bool FOLLOWING = WIDE == MAP && (IMAGES == 1 || ROWS == MAP);  // the offset is n
 template <int FULL, int HIGH, int BROAD> DEVICE int behind_first(int n) {
     const int line = n / BROAD, image = IMAGES == 1 ? 0 : line / HIGH;
     return (image * FULL + line - image * HIGH) * FULL + n % BROAD;
@@ -177,12 +177,12 @@ template <int FULL, int HIGH, int BROAD> DEVICE int behind_first(int n) {
 DEVICE void store8(void* to, const Vec8& v) { *(Vec8*)to = v; }
 DEVICE Vec8 load8(const void* from) { return *(const Vec8*)from; }
 
-// In all of these a thread keeps to the same eight channels and goes from pixel to pixel.
+// In all of these a thread computes the same eight channels of one pixel after another.
 template <int C> struct Walk {
     static constexpr int CHUNKS = C / 8, stride = THREADS / CHUNKS;
     int chunk, first;
     __device__ Walk() : chunk(threadIdx.x % THREADS % CHUNKS), first(threadIdx.x % THREADS / CHUNKS) {
-        if (first >= stride) first = 1 << 30;  // threads left over rest
+        if (first >= stride) first = 1 << 30;  // excess threads are idle
     }
 };
 
@@ -193,7 +193,7 @@ DEVICE void add8(float (&total)[8], const Vec8& v) {
     });
 }
 
-// Columns of the edge that are fetched with the tile, for a narrow one has neighbours beside it.
+// Columns of the border that are loaded with the tile: a narrow tile has neighbours to its left and right.
 __device__ constexpr int fetched(int edge) { return WIDE < MAP ? edge : 0; }
 
 // Where the tile is as wide as the map, its first and last column are always border.
@@ -205,7 +205,7 @@ template <class LAYOUT, int EDGE> DEVICE void clear_borders(char* tile) {
         store8(tile + LAYOUT::at(i / 2 * LINE + i % 2 * (LINE - 1), walk.chunk), Vec8{});
 }
 
-// Begins to copy; what lies outside the image is zero. The thread has still to wait for its copies.
+// Starts copies; pixels outside the image are zero. The thread has to wait for its copies later.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void copy_activations(char* tile, const Source& from, Place at, int channel, int batch) {
     constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = fetched(EDGE);
@@ -214,8 +214,8 @@ DEVICE void copy_activations(char* tile, const Source& from, Place at, int chann
     const i64 first = ((i64)at.run * batch + at.image) * (MAP * MAP * ALL) + channel + walk.chunk * 8;
     const bf16* data = (const bf16*)from.data + first;
     const u32 to = shared_address(tile) + LAYOUT::at(EDGE, walk.chunk);
-    constexpr bool STEADY = walk.stride % SEEN == 0;  // then the thread keeps to its column
-    constexpr int TOGETHER = BESIDE ? 4 : COUNT;  // divisions keep many registers, which sums may need
+    constexpr bool STEADY = walk.stride % SEEN == 0;  // the thread then stays in its column
+    constexpr int TOGETHER = BESIDE ? 4 : COUNT;  // divisions occupy many registers, which sums may need
 #pragma unroll (TOGETHER)
     for (int turn = 0; turn * walk.stride < COUNT; ++turn) {
         const int pixel = walk.first + turn * walk.stride, column = (STEADY ? walk.first : pixel) % SEEN - BESIDE;
@@ -228,7 +228,7 @@ DEVICE void copy_activations(char* tile, const Source& from, Place at, int chann
     }
 }
 
-// The nine neighbours of a pixel as channels: tap by tap its colours, then zeros. One colour makes 16 channels, three 32.
+// The nine neighbours of a pixel as channels: tap by tap its colours, then zeros. One colour: 16 channels, three: 32.
 constexpr int COLOURS = CI == 16 ? 1 : 3;
 DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
     constexpr int STRIDE = stride_of(CI);
@@ -259,7 +259,7 @@ DEVICE void fetch_images(char* tile, const Source& from, Place at, int batch) {
     }
 }
 
-// Eight channels of a gradient behind 2x2 pooling, and which of the window's four pixels they belong to.
+// Eight channels of a gradient after 2x2 pooling, and the indices of their pixels in the window.
 struct Window { u32 value[4], place[4]; };
 
 DEVICE Window window_of(const Vec8& found, const uint2& codes, float scale) {
@@ -280,7 +280,7 @@ template <int PIXEL> DEVICE Vec8 part_of(const Window& w) {
     return part;
 }
 
-// A gradient behind 2x2 pooling, laid back on the pixels it came from. Some windows are on their way at a time.
+// Unpools a gradient after 2x2 pooling, with several windows in flight.
 template <int ALL, class LAYOUT, int EDGE>
 DEVICE void fetch_unpooled(char* tile, const Source& from, Place at, int channel, int batch) {
     constexpr int LINE = WIDE + 2 * EDGE, HIGH = ROWS + 2 * EDGE, BESIDE = fetched(EDGE);

@@ -2,8 +2,8 @@
 //
 // WARPS_M x WARPS_N warps share a tile: each computes PATCHES_EACH patches x BLOCKS_EACH blocks of 8 outputs.
 // Grid: (tiles, CO / (8 * BLOCKS_EACH * WARPS_N), R).
-// Weights lie as the tensor cores want them: [R][part][tap][product][lane][4], a part being the outputs of one warp
-// and products numbered input by input.
+// Weights are in the order of the tensor cores: [R][part][tap][product][lane][4]. A part is the outputs of one warp;
+// products are numbered input by input.
 
 constexpr int OUT_CHANNELS = 8 * BLOCKS_EACH * WARPS_N, OUT_STRIDE = stride_of(OUT_CHANNELS);
 
@@ -32,7 +32,7 @@ constexpr __device__ int products_before(int part) {
 
 constexpr int PARTS = CO / (8 * BLOCKS_EACH);
 
-// Whether all parts have the same products: not where the last has blocks of outputs that belong to no learner.
+// True if all parts have the same products; not so if the last has blocks of outputs that belong to no learner.
 constexpr __device__ bool same_products() {
     for (int p = 1; p < PARTS; ++p)
         if (products(p) != products(0)) return false;
@@ -41,21 +41,21 @@ constexpr __device__ bool same_products() {
 
 constexpr bool ALIKE = same_products();
 
-// A warp's patches form a block of pixels, stacked one below the other where there are nine taps: what the upper row
-// of taps sees of one patch, the lower row sees of the patch above it, and is fetched once.
+// A warp's patches form a block of pixels, stacked vertically if there are nine taps: the pixels under the upper row of
+// taps for one patch are those under the lower row for the patch above it, and are loaded once.
 constexpr int WIDEST = WIDE / 8 < PATCHES_EACH ? WIDE / 8 : PATCHES_EACH;
 constexpr int STACK = TAPS == 9 ? PATCHES_EACH : PATCHES_EACH / WIDEST, COLUMNS = PATCHES_EACH / STACK;
 constexpr int BLOCKS_ACROSS = WIDE / (8 * COLUMNS), BLOCKS_DOWN = ROWS / (2 * STACK);
 static_assert(BLOCKS_ACROSS * BLOCKS_DOWN * IMAGES == WARPS_M, "the warps' blocks do not make up the tile");
 
-// Where patch p of a warp's block begins in a tile with rows of `wide` pixels.
+// Offset of patch p of a warp's block in a tile with rows of `wide` pixels.
 DEVICE int patch_of(int warp, int p, int tall, int wide) {
     const int across = warp % BLOCKS_ACROSS, down = warp / BLOCKS_ACROSS % BLOCKS_DOWN;
     const int image = warp / (BLOCKS_ACROSS * BLOCKS_DOWN);
     return (image * tall + 2 * (down * STACK + p % STACK)) * wide + 8 * (across * COLUMNS + p / STACK);
 }
 
-// `at` is the address that this lane hands over for the first two rows of the warp's block.
+// `at`: the address that this lane passes for the first two rows of the warp's block.
 template <int PART> DEVICE void multiply_all(float (&sum)[PATCHES_EACH][BLOCKS_EACH][4], u32 at,
                                              const uint2* __restrict__ weights) {
     constexpr int COUNT = products(PART), STRIDE = stride_of(CI);
@@ -109,7 +109,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
     const int run = blockIdx.z, part = blockIdx.y * WARPS_N + warp_n, first_channel = blockIdx.y * OUT_CHANNELS;
     const Place at = place_of(blockIdx.x, run);
     bool needed = true;
-    if constexpr (WARPS_N < PARTS && !ALIKE) {  // outputs of some learners: leave out blocks of inputs of all others
+    if constexpr (WARPS_N < PARTS && !ALIKE) {  // outputs of some learners: omit blocks of inputs of all others
         const int k = Walk<CI>().chunk / 2, first = first_channel / LO, last = (first_channel + OUT_CHANNELS - 1) / LO;
         needed = 16 * k < (last + 1) * LI && 16 * k + 16 > first * LI;
     }
@@ -119,7 +119,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         if constexpr (SOURCE == 2) fetch_unpooled<CI, Rows<CI>, BORDER / 2>(tile, from, at, 0, batch);
     }
     if constexpr (BORDER) clear_borders<Rows<CI>, BORDER / 2>(tile);
-    clear_rest<OUT_CHANNELS>(at, first_channel, to, batch);  // while the tile comes
+    clear_rest<OUT_CHANNELS>(at, first_channel, to, batch);  // while the tile arrives
     await_copies();
     __syncthreads();
 
@@ -134,7 +134,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
         });
     });
     {
-        // A lane hands over the address of one row: pixel (lane / 8 % 2, lane % 8), inputs from lane / 16 * 8.
+        // A lane passes the address of one row: pixel (lane / 8 % 2, lane % 8), inputs from lane / 16 * 8.
         const int pixel = patch_of(warp_m, 0, TALL, PITCH) + (lane / 8 % 2) * PITCH + lane % 8;
         const u32 place = shared_address(tile) + pixel * stride_of(CI) + lane / 16 * 16;
         const uint2* mine = (const uint2*)(weights + run * weights_of_run) + lane;
@@ -146,7 +146,7 @@ convolve(const Source from, const bf16* __restrict__ weights, i64 weights_of_run
                 if (part == PART) multiply_all<PART>(sum, place, mine + TAPS * products_before(PART) * 32);
             });
     }
-    __syncthreads();  // the tile makes room for the result, (pixels, OUT_CHANNELS)
+    __syncthreads();  // the result (pixels, OUT_CHANNELS) overwrites the tile
 
     each<0, BLOCKS_EACH>([&](auto block) {
         constexpr int N = decltype(block)::value;

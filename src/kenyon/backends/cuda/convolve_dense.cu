@@ -1,20 +1,20 @@
-// The layer, and the gradient of its input, where there is one learner: by Hopper's products of four warps, which take
-// both operands from shared memory while the warps do something else. Needs convolution.cu and results.cu before it.
+// The layer, and the gradient of its input, for one learner: by Hopper's products of four warps, which read both
+// operands from shared memory asynchronously. Needs convolution.cu and results.cu before it.
 //
-// Four warps, a team, own a tile of eight rows; a product is of 64 pixels (8 x 8) x 16 inputs x SLICE outputs. TEAMS
-// teams share the weights of one run and slice, which stay in shared memory. Each goes from tile to tile at its own
-// pace: while one fetches its tile or leaves its results, others multiply. Tiles narrower than the map leave room for
-// more teams, and fewer sums to a thread.
+// Four warps, a team, compute a tile of eight rows; a product is 64 pixels (8 x 8) x 16 inputs x SLICE outputs. TEAMS
+// teams share the weights of one run and slice, which stay in shared memory. Teams are not synchronized: while one
+// loads its tile or stores its results, others multiply. Tiles narrower than the map leave space for more teams, and
+// need fewer sums per thread.
 // Grid: (blocks, CO / SLICE, R).
 //
-// The tensor cores take operands as 8 x 8 numbers that lie in one piece, rows of 16 bytes. So a tile is kept as planes
-// of eight channels, [chunk][pixel][8]: eight neighbouring pixels are such a piece, from any pixel on, and every tap
-// is the same tile seen from another pixel. Weights are [R][slice][tap][chunk][output][8].
+// The tensor cores take operands as contiguous 8 x 8 numbers, rows of 16 bytes. A tile is therefore stored as planes of
+// eight channels, [chunk][pixel][8]: eight adjacent pixels are such an operand, from any pixel, and every tap is the
+// same tile at another offset. Weights are [R][slice][tap][chunk][output][8].
 
 constexpr int CHUNKS = CI / 8, ACROSS = WIDE / 8, TEAM = 128;
 static_assert(ROWS == 8 && IMAGES == 1 && THREADS == TEAM && TAPS == 9, "a team has eight rows of an image");
 
-// Bytes from plane to plane. What is more than the pixels lets threads that copy neighbouring chunks meet no bank twice.
+// Bytes from plane to plane, padded so that threads that copy adjacent chunks have no bank conflicts.
 constexpr int PLANE = (TILE_PIXELS * 16 + 127) / 128 * 128 + (CHUNKS > 4 ? 16 : CHUNKS > 2 ? 32 : 64);
 struct Planes {
     static constexpr int CHANNELS = CI;
@@ -27,14 +27,14 @@ constexpr int OUT_STRIDE = stride_of(SLICE), TEAM_BYTES = TILE_BYTES + PIXELS * 
 #ifndef EMULATED
 typedef unsigned long long u64;
 
-// An operand in shared memory: pieces that follow one another among inputs lie `inputs` bytes apart, others `others`.
+// An operand in shared memory: `inputs` is the stride in bytes between its 8 x 8 blocks along inputs, `others` else.
 DEVICE u64 operand(u32 address, int inputs, int others) {
     return (u64)(address >> 4) | (u64)(inputs >> 4) << 16 | (u64)(others >> 4) << 32;
 }
 
 DEVICE u64 moved(u64 operand, int bytes) { return operand + (bytes >> 4); }
 
-// Tells the compiler that a number is the same in all lanes of a warp, without which it would wait for every product.
+// Tells the compiler that a number is equal in all lanes of a warp; otherwise it would wait for every product.
 DEVICE int alike(int number) { return __shfl_sync(0xFFFFFFFFu, number, 0); }
 
 DEVICE void show_to_tensor_cores() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
@@ -44,7 +44,7 @@ DEVICE void await_products() {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 }
-// The compiler knows nothing of products under way: a sum is written before this, and read behind it.
+// The compiler does not track asynchronous products: a sum is written before this, and read after it.
 DEVICE void hold(float& sum) { asm volatile("" : "+f"(sum)::"memory"); }
 DEVICE void hold(u32& address) { asm volatile("" : "+r"(address)); }
 
@@ -74,7 +74,7 @@ DEVICE void hold_all(float (&sum)[ACROSS][SLICE / 8][4]) {
 
 // All products of a tile. Block b of 8 x 8 pixels begins at column 8b.
 DEVICE void multiply_tile(float (&sum)[ACROSS][SLICE / 8][4], u32 tile, u32 weights) {
-    hold(tile), hold(weights);  // or the addresses of all products are computed once and kept in memory
+    hold(tile), hold(weights);  // otherwise the addresses of all products are computed once and stored in memory
     const auto a = operand(tile, PLANE, PITCH * 16), b = operand(weights, SLICE * 16, 128);
     hold_all(sum);
     begin_products();
@@ -115,12 +115,12 @@ convolve_dense(const Source from, const bf16* __restrict__ weights, i64 weights_
     if (t < tiles) bring(t);
     await_copies();
     show_to_tensor_cores();
-    __syncthreads();  // the weights are there
+    __syncthreads();  // the weights have arrived
 
     for (; t < tiles; t += step) {
         await_copies();
         show_to_tensor_cores();
-        team_barrier(team);  // the tile is there, and the results before it have left
+        team_barrier(team);  // the tile has arrived, and earlier results are stored
         float sum[ACROSS][SLICE / 8][4];
         each<0, SLICE / 8>([&](auto block) {
             constexpr int N = decltype(block)::value;
@@ -132,11 +132,11 @@ convolve_dense(const Source from, const bf16* __restrict__ weights, i64 weights_
             });
         });
         multiply_tile(sum, shared_address(tile), shared_address(memory));
-        team_barrier(team);  // nobody needs the tile any more
+        team_barrier(team);  // the tile is no longer needed
         if (t + step < tiles) bring(t + step);
         each<0, ACROSS>([&](auto column) {
             constexpr int C = decltype(column)::value;
-            // Of a block of 8 x 8 pixels every warp has two rows.
+            // Every warp has two rows of a block of 8 x 8 pixels.
             char* pixel = result + (2 * warp * WIDE + 8 * C + lane / 4) * OUT_STRIDE + lane % 4 * 4;
             each<0, SLICE / 8>([&](auto block) {
                 constexpr int N = decltype(block)::value;

@@ -1,4 +1,4 @@
-"""What the kernels are given: the structures of the CUDA files as ctypes, and images by reference."""
+"""Arguments of the kernels: the structures of the CUDA files as ctypes, and images by reference."""
 
 from __future__ import annotations
 
@@ -52,6 +52,6 @@ class Pictures:
 
     addresses: Tensor  # (R,) of the pools
     index: Tensor  # (R, B)
-    gain: tuple[float, ...]  # pixels are normalised as gain * value + shift
+    gain: tuple[float, ...]  # pixels are normalized as gain * value + shift
     shift: tuple[float, ...]
-    laid_out: Callable[[], Tensor] | None = None  # gives the same as numbers (R, B, C, H, W), where somebody asks
+    laid_out: Callable[[], Tensor] | None = None  # returns the batch as numbers (R, B, C, H, W)

@@ -1,10 +1,7 @@
-"""Maps between a run's flat row and the order in which the tensor cores take weights and leave sums.
+"""Index maps between a run's flat row and the order of weights and sums in the kernels, and passes that apply them.
 
-Where the weights and biases of convolutions lie, in runs' rows and in the order of the kernels.
-
-Passes over rows of numbers: taking them in another order, and adding up what many blocks of threads left.
-
-Triton where there is a GPU; the plain versions say what is meant.
+The passes gather numbers of rows in another order, and sum the partial results of blocks of threads; on a GPU they
+are Triton kernels, defined by their plain versions.
 """
 
 from __future__ import annotations
@@ -31,15 +28,15 @@ Map = npt.NDArray[np.int64]
 
 
 def _row_position(c: Convolution, tap: Map, i: Map, o: Map) -> Map:
-    """Where the weight of (tap, input channel, output channel) lies in a run's row; -1: there is none."""
+    """Return the position of the weight of (tap, input channel, output channel) in a run's row; -1: none."""
     if c.first:
         tap, colour = i // c.inputs, i % c.inputs
-        there = (i < 9 * c.inputs) & (o < c.learners * c.outputs)
+        exists = (i < 9 * c.inputs) & (o < c.learners * c.outputs)
         position = c.weight + (o * c.inputs + colour) * 9 + tap
     else:
-        there = (i < c.learners * c.inputs) & (o < c.learners * c.outputs) & (i // c.inputs == o // c.outputs)
+        exists = (i < c.learners * c.inputs) & (o < c.learners * c.outputs) & (i // c.inputs == o // c.outputs)
         position = c.weight + (o * c.inputs + i % c.inputs) * 9 + tap
-    return np.where(there, position, -1)
+    return np.where(exists, position, -1)
 
 
 _LANE, _ELEMENT = np.divmod(np.arange(128), 4)
@@ -51,50 +48,51 @@ def _products(products: Iterator[tuple[int, int, int]]) -> tuple[Map, Map, Map]:
 
 
 def _weights(tiling: Tiling | DenseTiling) -> tuple[Map, Map, Map]:
-    """Tap, input and output of each weight in the order of the kernel."""
+    """Return tap, input and output of each weight in the order of the kernel."""
     if isinstance(tiling, DenseTiling):
         s = tiling.shape
         sizes = (s.channels_out // tiling.slice, s.taps, s.channels_in // 8, tiling.slice, 8)
         number, tap, chunk, n, inner = np.indices(sizes).reshape(5, -1)
         return tap, 8 * chunk + inner, number * tiling.slice + n
     tap, k, n = _products(tiling.products())
-    inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8  # the tensor cores' order of a 16 x 8 block
+    inner = 2 * (_LANE % 4) + _ELEMENT % 2 + _ELEMENT // 2 * 8  # the order of a 16 x 8 block in the tensor cores
     return tap, 16 * k + inner, 8 * n + _LANE // 4
 
 
 def forward_map(c: Convolution, tiling: Tiling | DenseTiling) -> Map:
-    """For each weight in the order of the kernel its place in the row."""
+    """Return the position in the row of each weight in the order of the kernel."""
     tap, i, o = _weights(tiling)
     return _row_position(c, tap, i, o).ravel()
 
 
 def backward_map(c: Convolution, tiling: Tiling | DenseTiling) -> Map:
-    """The same for the gradient of the input: inputs and outputs swapped, the kernel turned round."""
+    """Like `forward_map`, for the gradient of the input: inputs and outputs swapped, the kernel rotated by 180°."""
     tap, i, o = _weights(tiling)
     return _row_position(c, 8 - tap, o, i).ravel()
 
 
 def gradient_map(c: Convolution, sharing: Sharing) -> Map:
-    """For each weight of the layer, in the row's order, its place in a record of `weigh`."""
+    """Return the position in a record of `weigh` of each weight of the layer, in the row's order."""
     tap, k, n = _products(sharing.products())
     i, o = 16 * k + _LANE // 4 + _ELEMENT // 2 * 8, 8 * n + _LANE % 4 * 2 + _ELEMENT % 2  # of a 16 x 8 block of sums
     row = _row_position(c, tap, i, o).ravel()
     places = np.full(c.weight_count, -1, dtype=np.int64)
-    found = row >= 0
-    places[row[found] - c.weight] = np.flatnonzero(found)
+    valid = row >= 0
+    places[row[valid] - c.weight] = np.flatnonzero(valid)
     assert (places >= 0).all()
     return places
 
 
 class Packing:
-    """Places (int32) in a row at which what the kernels need is to be found, in their order; -1: there is none. With
-    learners apart, a row has the networks of so many runs, each with its part of every segment, and what one of them
-    needs lies behind what the one before it does.
+    """Positions (int32) in a row of the numbers that the kernels take, in their order; -1: none.
+
+    With independent learners, a row holds several networks, each a slice of every segment. The kernels take the
+    numbers of one network after those of another.
     """
 
-    def __init__(self, stages: Sequence[Stage], apart: int, device: torch.device) -> None:
-        # Parameters of the convolutions lie at the beginning of a row, layer by layer.
-        parameters = max(s.layer.bias + apart * s.layer.learners * s.layer.outputs for s in stages)
+    def __init__(self, stages: Sequence[Stage], independent: int, device: torch.device) -> None:
+        # The parameters of the convolutions come first in a row, layer by layer.
+        parameters = max(s.layer.bias + independent * s.layer.learners * s.layer.outputs for s in stages)
         maps = [
             (
                 forward_map(s.layer, s.tiling),
@@ -107,7 +105,7 @@ class Packing:
         biases: list[Map] = []
         gradients = np.empty(parameters, np.int64)
         column = 0
-        for number in range(apart):
+        for number in range(independent):
             for s, (forward, backward, gradient) in zip(stages, maps, strict=True):
                 layer, count = s.layer, s.layer.learners * s.layer.outputs
                 later, bias = number * layer.weight_count, layer.bias + number * count
@@ -118,20 +116,20 @@ class Packing:
                 gradients[bias : bias + count] = column + np.arange(count)
                 column += layer.channels_out
 
-        def here(places: Sequence[Map]) -> Tensor:
+        def on_device(places: Sequence[Map]) -> Tensor:
             return torch.from_numpy(np.concatenate(places)).to(torch.int32).to(device)
 
-        self.weights, self.biases = here(weights), here(biases)
-        self.gradients = here([gradients])  # of each parameter, in a row of totals
-        # Of one run: how many weights and biases, and where those of each layer begin.
-        self.weight_count, self.bias_count = len(self.weights) // apart, len(self.biases) // apart
+        self.weights, self.biases = on_device(weights), on_device(biases)
+        self.gradients = on_device([gradients])  # of each parameter, in a row of totals
+        # Of one run: the number of weights and biases, and the first ones of each layer.
+        self.weight_count, self.bias_count = len(self.weights) // independent, len(self.biases) // independent
         ends = np.cumsum([0, *(len(places) for each in maps for places in each[:2])])
         self.forwards, self.backwards = ends[:-1:2].tolist(), ends[1:-1:2].tolist()
         self.first_biases = np.cumsum([0, *(s.layer.learners * s.layer.outputs for s in stages)])[:-1].tolist()
 
 
 BLOCK = 1024
-# Of a tile of pieces that are added up at once: many columns of few pieces, or few columns of many.
+# (columns, rows) of a tile of partial sums that are summed at once.
 FLAT, TALL = (256, 8), (32, 64)
 
 
@@ -140,9 +138,9 @@ def available(x: Tensor) -> bool:
 
 
 def taken_plain(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
-    """rows (R, N) at `places` (M,): (R, M). A place of -1 gives 0."""
-    found = rows.index_select(1, places.clamp(min=0))
-    return torch.where(places >= 0, found, 0.0).to(dtype)
+    """Return the numbers of rows (R, N) at `places` (M,), as (R, M). A place of -1 gives 0."""
+    values = rows.index_select(1, places.clamp(min=0))
+    return torch.where(places >= 0, values, 0.0).to(dtype)
 
 
 def taken(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
@@ -154,20 +152,20 @@ def taken(rows: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def totals_plain(pieces: list[Tensor]) -> Tensor:
-    """Each piece (R, S, N) summed over S, side by side: (R, sum of N)."""
-    return torch.cat([piece.sum(1) for piece in pieces], dim=1)
+def totals_plain(partial: list[Tensor]) -> Tensor:
+    """Sum each tensor (R, S, N) over S, and concatenate them: (R, sum of N)."""
+    return torch.cat([each.sum(1) for each in partial], dim=1)
 
 
 class Totals:
-    """The same for pieces that lie behind one another in one buffer, in a single pass."""
+    """`totals_plain` in one pass, for tensors that are adjacent in one buffer."""
 
     def __init__(self, runs: int, shapes: list[tuple[int, int]], device: torch.device, together: int = 1) -> None:
-        """`shapes`: (S, N) of each piece. So many neighbours can be added up `together`, apart from the others."""
+        """`shapes`: (S, N) of each tensor; `together`: the number of adjacent tensors in a group of `add_up`."""
         self.runs, self.shapes = runs, shapes
         self.sizes = [runs * s * n for s, n in shapes]
         self.length = sum(n for _, n in shapes)
-        # Of every block: where its piece begins, S, N, first column within it, first column of the result.
+        # Of every block: offset of its tensor, S, N, first column within it, first column of the result.
         self.tables: list[tuple[tuple[int, int], Tensor]] = []
         start = column = 0
         for group in batched(shapes, together):
@@ -182,17 +180,18 @@ class Totals:
     def buffer(self) -> Tensor:
         return torch.empty(sum(self.sizes), device=self.device)
 
-    def pieces(self, buffer: Tensor) -> list[Tensor]:
-        parts = buffer.split(self.sizes)
-        return [p.view(self.runs, s, n) for p, (s, n) in zip(parts, self.shapes, strict=True)]
+    def views(self, buffer: Tensor) -> list[Tensor]:
+        """Return the tensors (R, S, N) in a buffer."""
+        chunks = buffer.split(self.sizes)
+        return [chunk.view(self.runs, s, n) for chunk, (s, n) in zip(chunks, self.shapes, strict=True)]
 
     def result(self) -> Tensor:
         return torch.empty((self.runs, self.length), device=self.device)
 
     def add_up(self, buffer: Tensor, result: Tensor, group: int) -> None:
-        """The totals of one group of pieces, into their columns of the result."""
+        """Write the totals of one group of tensors to their columns of the result."""
         if not available(buffer):
-            result.copy_(totals_plain(self.pieces(buffer)))
+            result.copy_(totals_plain(self.views(buffer)))
             return
         tile, table = self.tables[group]
         _total[(len(table), self.runs)](buffer, table, result, self.length, *tile, num_warps=4)
@@ -221,14 +220,14 @@ def _take(rows: tensor, places: tensor, out: tensor, stride: tensor, count: tens
 def _total(buffer: tensor, table: tensor, out: tensor, length: tensor, COLUMNS: constexpr, DEEP: constexpr) -> None:
     run = tl.program_id(1).to(tl.int64)
     entry = table + tl.program_id(0) * 5
-    start, pieces, width = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
+    start, depth, width = tl.load(entry), tl.load(entry + 1), tl.load(entry + 2)
     first, column = tl.load(entry + 3), tl.load(entry + 4)
     at, deep = tl.arange(0, COLUMNS), tl.arange(0, DEEP)
     mask = first + at < width
-    source = buffer + start + run * pieces * width + first + at
+    source = buffer + start + run * depth * width + first + at
     total = tl.zeros([DEEP, COLUMNS], tl.float32)
-    for top in range(0, pieces, DEEP):
-        piece = top + deep
-        there = (piece < pieces)[:, None] & mask[None, :]
-        total += tl.load(source[None, :] + piece[:, None] * width, mask=there, other=0.0)
+    for top in range(0, depth, DEEP):
+        row = top + deep
+        valid = (row < depth)[:, None] & mask[None, :]
+        total += tl.load(source[None, :] + row[:, None] * width, mask=valid, other=0.0)
     tl.store(out + run * length + column + at, tl.sum(total, 0), mask=mask)

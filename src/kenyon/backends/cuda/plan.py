@@ -1,9 +1,8 @@
-"""The pieces of a map that blocks of threads compute one at a time, and which part of it they cover.
+"""Division of a convolution into work for the tensor cores.
 
-How a convolution is cut into work for the tensor cores.
-
-A `Convolution` describes one 3x3 layer of K learners; `Tiling` and `Sharing` say how the kernels divide its work (see
-convolve.cu and weigh.cu), and from these come the macros a kernel is compiled with.
+A `Convolution` describes one 3x3 layer of K learners. `Tiles` divide its maps among blocks of threads; `Tiling`,
+`DenseTiling` and `Sharing` divide the work of the kernels (see convolve.cu, convolve_dense.cu and weigh.cu) and
+define the macros they are compiled with.
 """
 
 from __future__ import annotations
@@ -14,41 +13,41 @@ from typing import ClassVar
 
 from kenyon.backends.layers import padded
 
-Lines = tuple[int, int] | None  # the first row and column of the output that counts, and how many do; None: all
+Lines = tuple[int, int] | None  # (first, number) of the valid rows and columns of the output; None: all
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """Of maps with equal sides. What lies outside of all tiles does not count."""
+    """Tiles of square maps. Pixels outside of all tiles are not computed."""
 
     map: int
     rows: int  # of a tile
     wide: int  # its columns
-    images: int  # that it has a part of, at the same place in each
-    top: int  # row at which tiles begin
-    down: int  # how many there are below one another
-    left: int  # column at which they begin
-    across: int  # how many there are beside one another
+    images: int  # that a tile spans, at the same position in each
+    top: int  # first row of the first tile
+    down: int  # number of tiles in a column
+    left: int  # first column of the first tile
+    across: int  # number of tiles in a row
 
     @property
     def pixels(self) -> int:
         return self.images * self.rows * self.wide
 
     def bordered(self, border: int) -> int:
-        """Pixels of a tile with so many rows and columns more."""
+        """Return the pixels of a tile with `border` additional rows and columns."""
         return self.images * (self.rows + border) * (self.wide + border)
 
     def count(self, batch: int) -> int:
         return -(-batch // self.images) * self.down * self.across
 
     @property
-    def share(self) -> float:
-        """Of a map's pixels, those in tiles."""
+    def fraction(self) -> float:
+        """The fraction of a map's pixels in tiles."""
         return self.down * self.rows * self.across * self.wide / self.map**2
 
     @property
     def macros(self) -> dict[str, int]:
-        """Where all rows, or all columns in one tile, are covered, the kernels need not be told."""
+        """Macros of the kernels; positions are omitted if all rows, or all columns by one tile, are covered."""
         macros = {"ROWS": self.rows, "IMAGES": self.images}
         if self.down * self.rows < self.map:
             macros |= {"TOP": self.top, "TILES_DOWN": self.down}
@@ -58,7 +57,7 @@ class Tiles:
 
 
 def tiles_of(map: int, rows: int, wide: int, images: int, lines: Lines) -> Tiles | None:
-    """Tiles that cover what counts; None where so large ones would lie outside the map."""
+    """Return tiles that cover the valid pixels, or None if tiles of this size would exceed the map."""
     top, down = _along(map, rows, lines)
     left, across = _along(map, wide, lines)
     if min(top, left) < 0:
@@ -67,47 +66,46 @@ def tiles_of(map: int, rows: int, wide: int, images: int, lines: Lines) -> Tiles
 
 
 def _along(map: int, size: int, lines: Lines) -> tuple[int, int]:
-    """Where tiles of this size begin, at an even row or column, and how many there are."""
+    """Return the first row or column of tiles of this size, which is even, and the number of tiles."""
     first, count = lines or (0, map)
     number = -(-(first % 2 + count) // size)
     return min(first // 2 * 2, map - number * size), number
 
 
 def covered(map: int, lines: Lines) -> int:
-    """The side of the part that tiles have to cover, in whole blocks of 8 pixels, with which the kernels compute."""
+    """Return the side of the area that tiles have to cover, in blocks of 8 pixels, the unit of the kernels."""
     return 8 * _along(map, 8, lines)[1] if map % 8 == 0 else map
 
 
 def tile_of(pixels: int, side: int) -> tuple[int, int]:
-    """(rows, images) of a tile of about so many pixels, as wide as a square part of an image."""
+    """Return (rows, images) of a tile of about `pixels` pixels in a square area with this side."""
     if pixels > side * side:
         return side, pixels // (side * side)
-    return (1 << (pixels // side).bit_length()) >> 1, 1  # a power of two, or 0: such numbers of rows make up a map
+    return (1 << (pixels // side).bit_length()) >> 1, 1  # a power of two, which divides a map, or 0
 
 
-SHARED_MEMORY = (
-    227 * 1024
-)  # bytes of shared memory a block may have on Hopper; a multiprocessor has 1 KiB more for each
+# Bytes of shared memory that a block may have on Hopper; a multiprocessor reserves 1 KiB more for each.
+SHARED_MEMORY = 227 * 1024
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A 3x3 convolution with padding 1 and its ReLU, if it has one, of all learners."""
+    """A 3x3 convolution of all learners with padding 1, and its ReLU and pooling."""
 
     map: int  # height and width
     learners: int
     inputs: int  # channels of one learner
     outputs: int
-    pooled: bool  # 2x2 pooling behind it
-    first: bool  # reads the images, which all learners share and which have 1 or 3 colours, its inputs
-    weight: int  # where its weights begin in a run's row: (K, O, I, 3, 3)
-    bias: int  # (K, O)
+    pooled: bool  # followed by 2x2 pooling
+    first: bool  # reads images, which all learners share; their 1 or 3 colours are its inputs
+    weight: int  # offset of its weights (K, O, I, 3, 3) in a run's row
+    bias: int  # offset of its biases (K, O)
     relu: bool = True
-    rows: Lines = None  # of its output, and columns, that count
+    rows: Lines = None  # valid rows and columns of its output
 
     @property
     def channels_in(self) -> int:
-        # Of images, the nine neighbours of a pixel are its channels.
+        # The nine neighbours of an image's pixel count as its channels.
         return padded((9 if self.first else self.learners) * self.inputs)
 
     @property
@@ -121,7 +119,7 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a kernel is compiled for: a convolution, or its turned-round form that carries gradients back."""
+    """The shape that a kernel is compiled for: a convolution, or its transpose for gradients of inputs."""
 
     map: int
     channels_in: int
@@ -141,7 +139,7 @@ class Shape:
         return cls(c.map, c.channels_out, c.channels_in, c.outputs, c.inputs, c.learners, 9)
 
     def used(self, k: int, n: int) -> bool:
-        """Whether inputs 16k..16k+15 and outputs 8n..8n+7 share a learner."""
+        """Return True if inputs 16k..16k+15 and outputs 8n..8n+7 share a learner."""
         if self.inputs == 0:
             return True
         return any(
@@ -166,18 +164,18 @@ class Shape:
 
     @property
     def border(self) -> int:
-        """How many rows and columns of inputs a tile needs besides its own."""
+        """Additional rows and columns of inputs that a tile needs."""
         return 2 if self.taps == 9 else 0
 
 
 def stride(channels: int) -> int:
-    """Bytes from pixel to pixel in shared memory."""
+    """Return the bytes from pixel to pixel in shared memory."""
     return 2 * channels + 16
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """How `convolve` divides a layer: see convolve.cu."""
+    """Division of a layer for `convolve` (see convolve.cu)."""
 
     kernel: ClassVar[str] = "convolve"
     shape: Shape
@@ -189,7 +187,7 @@ class Tiling:
     resident: int
 
     @property
-    def parts(self) -> int:
+    def chunks(self) -> int:
         return self.shape.channels_out // (8 * self.blocks_each)
 
     @property
@@ -202,7 +200,7 @@ class Tiling:
         return max(self.tiles.bordered(self.shape.border) * stride(self.shape.channels_in), out)
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        return self.tiles.count(batch), self.parts // self.warps_n, runs
+        return self.tiles.count(batch), self.chunks // self.warps_n, runs
 
     @property
     def macros(self) -> dict[str, int]:
@@ -218,19 +216,19 @@ class Tiling:
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
-        """(tap, k, n) in the order in which weights lie."""
+        """Yield (tap, k, n) in the order of weights in memory."""
         s = self.shape
-        for part in range(self.parts):
+        for chunk in range(self.chunks):
             for tap in range(s.taps):
                 for k in range(s.channels_in // 16):
-                    for n in range(part * self.blocks_each, (part + 1) * self.blocks_each):
+                    for n in range(chunk * self.blocks_each, (chunk + 1) * self.blocks_each):
                         if s.used(k, n):
                             yield tap, k, n
 
 
 @dataclass(frozen=True)
 class DenseTiling:
-    """How `convolve_dense` divides a layer of one learner: see convolve_dense.cu."""
+    """Division of a layer of one learner for `convolve_dense` (see convolve_dense.cu)."""
 
     kernel: ClassVar[str] = "convolve_dense"
     rows: ClassVar[int] = 8  # of a tile
@@ -252,11 +250,11 @@ class DenseTiling:
 
     @property
     def sums(self) -> int:
-        """That a thread keeps: 4 for each 8 x 8 pixels and 8 outputs."""
+        """Sums per thread: 4 for each 8 x 8 pixels and 8 outputs."""
         return self.tiles.wide // 8 * self.slice // 2
 
     def grid(self, batch: int, runs: int, processors: int) -> tuple[int, int, int]:
-        """Blocks stay for all tiles: together they fill the device once."""
+        """Return the grid; blocks iterate over tiles, and all blocks together fill the device once."""
         slices = self.shape.channels_out // self.slice
         tiles = self.tiles.count(batch)
         return max(1, min(-(-tiles // self.teams), processors // (runs * slices))), slices, runs
@@ -274,17 +272,17 @@ class DenseTiling:
 
 @dataclass(frozen=True)
 class Sharing:
-    """How `weigh` divides a layer: see weigh.cu."""
+    """Division of the gradient of a layer's weights for `weigh` (see weigh.cu)."""
 
-    shape: Shape  # of the convolution itself
-    tiles: Tiles  # outside of them there is no gradient
+    shape: Shape  # of the forward convolution
+    tiles: Tiles  # the gradient outside of them is zero
     inputs_each: int
     outputs_each: int
     groups: int
     splits: int
     resident: int
-    stages: int  # tiles in shared memory: 2 to fetch one while the other is multiplied
-    pooled: bool  # gradients come from behind 2x2 pooling
+    stages: int  # tiles in shared memory: with 2, one is loaded while the other is multiplied
+    pooled: bool  # gradients are those of the output of 2x2 pooling
 
     @property
     def threads(self) -> int:
@@ -303,17 +301,17 @@ class Sharing:
         outputs = 8 * self.outputs_each * min(self.groups, across)
         pixels = self.tiles.pixels
         tile = self.tiles.bordered(s.border) * stride(inputs)
-        windows = pixels // 4 * outputs * 3 if self.pooled else 0  # values and codes as they come
+        windows = pixels // 4 * outputs * 3 if self.pooled else 0  # values and codes before unpooling
         return max(self.stages * (tile + pixels * stride(outputs)) + windows, self.threads * 8 * 4)
 
     def blocks(self, batch: int, runs: int, processors: int) -> int:
-        """How many blocks of threads share the tiles of one run and slice: together they fill the device once."""
+        """Return the blocks of threads for the tiles of one run and slice; all blocks fill the device once."""
         slices = self.all_groups // self.groups
         return max(1, min(self.tiles.count(batch), self.resident * processors // (runs * slices)))
 
     @property
     def record(self) -> int:
-        """Numbers that one block leaves."""
+        """Numbers in the result of one block."""
         return 128 * sum(1 for _ in self.products())
 
     @property
@@ -331,7 +329,7 @@ class Sharing:
         }
 
     def products(self) -> Iterator[tuple[int, int, int]]:
-        """(tap, k, n) in the order of a record."""
+        """Yield (tap, k, n) in the order of a record."""
         s = self.shape
         across = s.channels_out // (8 * self.outputs_each)
         for group in range(self.all_groups):

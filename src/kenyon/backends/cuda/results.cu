@@ -1,10 +1,10 @@
-// What becomes of a tile of results: bias, ReLU, pooling, dropout, or a mask. Needs convolution.cu before it.
+// Bias, ReLU, pooling, dropout or a mask for a tile of results. Needs convolution.cu before it.
 
 constexpr bool RELU = RESULT < 2, BIAS = RELU || RESULT > 3, POOL = RESULT == 1 || RESULT == 5;
 
 struct Target {
     bf16* data;
-    u8* code;          // behind pooling: which of the four pixels was largest, 4: none, or dropped
+    u8* code;          // of pooling: index of the largest of the four pixels, 4: none, or dropped
     const bf16* mask;  // RESULT 3
     const int* first;  // (R,) keys of this pass's random bytes
     const int* second;
@@ -19,23 +19,23 @@ DEVICE u32 mix(u32 x) {
     return x ^ (x >> 16);
 }
 
-// A number of the bias; 0 in channels that belong to no learner, and for gradients, which have none.
+// A number of the bias; 0 in channels that belong to no learner, and for gradients.
 DEVICE float bias_of(const float* bias, int channel) {
     return BIAS && channel < LEARNERS * LO ? bias[channel] : 0.0f;
 }
 
-// Sums of a patch as they leave the tensor cores: two neighbouring channels of a pixel, and of the pixel below it.
+// Sums of a patch in the order of the tensor cores: two adjacent channels of a pixel, and of the pixel below it.
 template <int STRIDE> DEVICE void put(char* pixel, const float (&v)[4]) {
     *(u32*)pixel = RELU ? pack_positive(v[0], v[1]) : pack(v[0], v[1]);
     *(u32*)(pixel + WIDE * STRIDE) = RELU ? pack_positive(v[2], v[3]) : pack(v[2], v[3]);
 }
 
-// Two bfloat16 as numbers without sign in the same order, nan above all, and back. Behind a ReLU they are already.
+// Two bfloat16 as unsigned numbers in the same order, nan above all, and back. After a ReLU they are such already.
 DEVICE u32 ordered(u32 word) { return RELU ? word : word ^ ((word >> 15 & 0x00010001u) * 0xFFFFu | 0x80008000u); }
 DEVICE u32 unordered(u32 word) { return RELU ? word : word ^ ((~word >> 15 & 0x00010001u) * 0xFFFFu | 0x80008000u); }
 
-// Pool a window of four pixels (eight channels), drop, and note which pixel won. Channels go in pairs, two halves of
-// a word. Behind a ReLU a window of zeros has no winner.
+// Pools a window of four pixels (eight channels), applies dropout, and stores the index of the largest pixel. Channels
+// are processed in pairs, two halves of a word. After a ReLU a window of zeros has no largest pixel.
 template <int STRIDE>
 DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, const Target& to, i64 offset) {
     const Vec8 pixel[4] = {load8(corner), load8(corner + STRIDE), load8(corner + WIDE * STRIDE),
@@ -73,10 +73,10 @@ DEVICE void pool_window(const char* corner, u32 first, u32 second, u32 word, con
     *(uint2*)(to.code + offset) = both;
 }
 
-// What no tile covers of the result is zero, so that no nan there meets a gradient of zero. Each tile at the side of
-// what is covered clears what lies beyond it; a first or last row of tiles does so by its leftmost, for the whole width.
+// Results outside of all tiles are set to zero, so that no nan there meets a gradient of zero. Each tile at the side of
+// the covered area clears the pixels beyond it; for the first and last row of tiles, the leftmost clears all columns.
 template <int C> DEVICE void clear_rest(Place at, int first, const Target& to, int batch) {
-    constexpr int SHARE = POOL ? 2 : 1, ALL = MAP / SHARE;  // from here on all in pixels of the result
+    constexpr int SHARE = POOL ? 2 : 1, ALL = MAP / SHARE;  // below, all numbers are pixels of the result
     constexpr int UPPER = TOP / SHARE, LOWER = UPPER + TILES_DOWN * ROWS / SHARE;
     constexpr int BEGIN = LEFT / SHARE, END = BEGIN + TILES_ACROSS * WIDE / SHARE;
     static_assert(IMAGES == 1 || (LOWER - UPPER == ALL && END - BEGIN == ALL), "tiles of several images cover them");
@@ -95,7 +95,7 @@ template <int C> DEVICE void clear_rest(Place at, int first, const Target& to, i
     if (column + WIDE / SHARE == END) clear(row, END, ROWS / SHARE, ALL - END);
 }
 
-// The results (pixels, C) of a tile go from shared memory to where they belong: C of CO channels, from `first` on.
+// Stores the results (pixels, C) of a tile from shared memory: C of CO channels, beginning at `first`.
 template <int C> DEVICE void leave(const char* tile, Place at, int first, const Target& to, int batch) {
     constexpr int STRIDE = stride_of(C);
     const Walk<C> walk;
@@ -123,7 +123,7 @@ template <int C> DEVICE void leave(const char* tile, Place at, int first, const 
                 const Vec8 mask = load8_constant(to.mask + offset);
                 each<0, 4>([&](auto word) {
                     constexpr int W = decltype(word)::value;
-                    v.word[W] &= ~equal_halves(mask.word[W], 0);  // behind a ReLU nothing is negative
+                    v.word[W] &= ~equal_halves(mask.word[W], 0);  // after a ReLU nothing is negative
                 });
             }
             store8(to.data + offset, v);

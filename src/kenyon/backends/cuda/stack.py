@@ -1,4 +1,4 @@
-"""The convolutions of a backbone, one behind the other, forwards and backwards for all runs at once."""
+"""The convolutions of a backbone in sequence, forward and backward for all runs at once."""
 
 from __future__ import annotations
 
@@ -23,55 +23,56 @@ RELU, RELU_POOL, AS_IS, MASKED, BIAS, BIAS_POOL = range(6)  # RESULT of `convolv
 
 
 class ConvolutionStack:
-    """Kernels, maps and work space for the convolutions of R runs.
+    """Kernels, index maps and buffers for the convolutions of R runs.
 
-    `apart`: the learners of a run, where each is computed as a run of its own. Its weights are one part of so many of
-    every segment; below, such a learner is called a run, with R of all of them.
+    `independent`: the number of learners of a run if each is computed as a run of its own, with its slice of every
+    segment's weights; such a learner then counts as one of the R runs.
     """
 
-    def __init__(self, stages: Sequence[Stage], device: torch.device, build: Build, apart: int = 1) -> None:
-        self.stages, self.device, self.apart = stages, device, apart
+    def __init__(self, stages: Sequence[Stage], device: torch.device, build: Build, independent: int = 1) -> None:
+        self.stages, self.device, self.independent = stages, device, independent
         self.processors = (
             torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
         )
-        self.beside = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.second_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._build(build)
-        self.packing = Packing(stages, apart, device)
+        self.packing = Packing(stages, independent, device)
         self._totals: dict[tuple[int, int, int], Totals] = {}
 
     def _build(self, build: Build) -> None:
-        wanted: list[tuple[str, dict[str, int], int]] = []
+        requests: list[tuple[str, dict[str, int], int]] = []
         for s in self.stages:
             source = IMAGES if s.layer.first else ACTIVATIONS
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
             plain, pooled = (RELU, RELU_POOL) if s.layer.relu else (BIAS, BIAS_POOL)
             forward = {**s.tiling.macros, "SOURCE": source, "RESULT": pooled if s.layer.pooled else plain}
-            wanted.append((s.tiling.kernel, forward, s.tiling.shared_bytes))
-            wanted.append(
+            requests.append((s.tiling.kernel, forward, s.tiling.shared_bytes))
+            requests.append(
                 ("weigh", {**s.sharing.macros, "SOURCE": source, "GRADIENT": gradient}, s.sharing.shared_bytes)
             )
         for before, s in zip(self.stages, self.stages[1:], strict=False):
             assert s.backward is not None
-            # A pooled input knows from its code where gradients go; behind a ReLU they pass where it was open.
+            # The code of a pooled input tells where gradients go; after a ReLU they pass where it is positive.
             result = MASKED if before.layer.relu and not before.layer.pooled else AS_IS
             gradient = POOLED if s.layer.pooled else ACTIVATIONS
-            wanted.append(
+            requests.append(
                 (
                     s.backward.kernel,
                     {**s.backward.macros, "SOURCE": gradient, "RESULT": result},
                     s.backward.shared_bytes,
                 )
             )
-        kernels = list(build(wanted))
+        kernels = list(build(requests))
         both = 2 * len(self.stages)
         self.forwards, self.weighs, self.backwards = kernels[0:both:2], kernels[1:both:2], [None, *kernels[both:]]
 
-    # ------------------------------------------------------------------ forwards
+    # ------------------------------------------------------------------ forward
 
     def forward(self, theta: Tensor, pictures: Pictures, noise: tuple[Tensor, Tensor] | None) -> list[Tensor]:
-        """Rows (R, P), or fewer where learners are apart, -> weights packed for the kernels, then for each layer its
-        output (R, B, H, W, C) bfloat16 and, behind pooling, its code. `noise`: the two keys (R,) of this pass's
-        dropout.
+        """Map rows (R, P), or fewer with independent learners, to the weights packed for the kernels and, for each
+        layer, its output (R, B, H, W, C) bfloat16 and the code of its pooling.
+
+        `noise`: the two keys (R,) of this pass's dropout.
         """
         R, B = pictures.index.shape
         packed = taken(theta, self.packing.weights, torch.bfloat16)
@@ -101,28 +102,28 @@ class ConvolutionStack:
         return saved
 
     def maps(self, theta: Tensor, pictures: Pictures) -> list[Tensor]:
-        """The output of every layer without dropout."""
-        return self._sorted(self.forward(theta, pictures, None))[1]
+        """Return the output of every layer without dropout."""
+        return self._unpacked(self.forward(theta, pictures, None))[1]
 
-    def shown(self, pictures: Pictures) -> Pictures:
-        """What every run sees: learners of one run the same."""
-        if self.apart == 1:
+    def repeated(self, pictures: Pictures) -> Pictures:
+        """Return the batch of every run; independent learners of one run have the same."""
+        if self.independent == 1:
             return pictures
-        addresses, index = (x.repeat_interleave(self.apart, 0) for x in (pictures.addresses, pictures.index))
+        addresses, index = (x.repeat_interleave(self.independent, 0) for x in (pictures.addresses, pictures.index))
         return replace(pictures, addresses=addresses, index=index)
 
-    # ------------------------------------------------------------------ backwards
+    # ------------------------------------------------------------------ backward
 
     def backward(self, saved: Sequence[Tensor], pictures: Pictures, gradient: Tensor, dropped: bool) -> Tensor:
-        """The gradient of the stack's output (R, B, H, W, C) -> that of its parameters, (rows, so many) float32."""
+        """Map the gradient of the stack's output (R, B, H, W, C) to that of its parameters, (rows, n) float32."""
         R, B = pictures.index.shape
-        packed, outputs, codes = self._sorted(saved)
+        packed, outputs, codes = self._unpacked(saved)
         totals = self._totals_of(B, R)
         buffer = totals.buffer()
-        pieces, sums = totals.pieces(buffer), totals.result()
+        partial, sums = totals.views(buffer), totals.result()
         if self.stages[-1].layer.relu and not self.stages[-1].layer.pooled:
             gradient = gradient * (outputs[-1] > 0)
-        kept = [gradient]  # until both streams are done with them
+        alive = [gradient]  # until both streams have finished with them
         for number in reversed(range(len(self.stages))):
             s = self.stages[number]
             source = Source(data=gradient.data_ptr(), scale=1.0)
@@ -130,34 +131,35 @@ class ConvolutionStack:
                 source.code = codes[number].data_ptr()
                 source.scale = s.site.scale if s.site is not None and dropped else 1.0
             inputs = self._images(pictures) if s.layer.first else Source(data=outputs[number - 1].data_ptr())
-            with self._beside():
-                self._weigh(number, inputs, source, pieces[2 * number], pieces[2 * number + 1], B, R)
+            with self._on_second_stream():
+                self._weigh(number, inputs, source, partial[2 * number], partial[2 * number + 1], B, R)
                 totals.add_up(buffer, sums, number)
             if s.backward is not None:
                 before = outputs[number - 1]
-                found = torch.empty_like(before)
-                target = Target(data=found.data_ptr(), mask=before.data_ptr())
+                dx = torch.empty_like(before)
+                target = Target(data=dx.data_ptr(), mask=before.data_ptr())
                 weights = packed.data_ptr() + 2 * self.packing.backwards[number]
                 kernel = self.backwards[number]
                 assert kernel is not None
                 self._convolve(kernel, s.backward, source, weights, 0, target, B, R)
-                gradient = found
-                kept.append(found)
-        if self.beside is not None:
-            torch.cuda.current_stream().wait_stream(self.beside)
-        return taken(sums.view(R // self.apart, -1), self.packing.gradients, torch.float32)
+                gradient = dx
+                alive.append(dx)
+        if self.second_stream is not None:
+            torch.cuda.current_stream().wait_stream(self.second_stream)
+        return taken(sums.view(R // self.independent, -1), self.packing.gradients, torch.float32)
 
     @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """A second stream, from this point of the first on: weights are weighed while gradients go further back."""
-        if self.beside is None:
+    def _on_second_stream(self) -> Iterator[None]:
+        """Enter the second stream, after the work queued so far, to compute gradients of weights."""
+        if self.second_stream is None:
             yield
             return
-        self.beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.beside):
+        self.second_stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.second_stream):
             yield
 
-    def _sorted(self, saved: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+    def _unpacked(self, saved: Sequence[Tensor]) -> tuple[Tensor, list[Tensor], dict[int, Tensor]]:
+        """Return the packed weights, the outputs, and the codes by the layer's number."""
         left = iter(saved)
         packed, outputs, codes = next(left), [], {}
         for number, s in enumerate(self.stages):
@@ -167,8 +169,8 @@ class ConvolutionStack:
         return packed, outputs, codes
 
     def _totals_of(self, batch: int, runs: int) -> Totals:
-        """The sums that `weigh` leaves for each layer: weights, then bias."""
-        shared_by = USUAL_RUNS * self.apart if is_deterministic() else runs
+        """Return the sums over the results of `weigh`, for each layer of its weights, then of its bias."""
+        shared_by = USUAL_RUNS * self.independent if is_deterministic() else runs
         if (batch, runs, shared_by) not in self._totals:
             shapes = []
             for s in self.stages:
@@ -228,7 +230,7 @@ class ConvolutionStack:
 
 
 class Convolve(torch.autograd.Function):
-    """The stack as a function of its parameters: each (rows, K, ...), views of the beginning of rows (rows, P)."""
+    """The stack as a function of its parameters, each (rows, K, ...), views of the beginning of rows (rows, P)."""
 
     @staticmethod
     def forward(
@@ -239,7 +241,7 @@ class Convolve(torch.autograd.Function):
         noise: tuple[Tensor, Tensor] | None,
         *parameters: Tensor,
     ) -> Tensor:
-        pictures = stack.shown(pictures)
+        pictures = stack.repeated(pictures)
         saved = stack.forward(theta, pictures, noise)
         ctx.save_for_backward(*saved)
         ctx.rest = stack, pictures, noise is not None, [p.shape for p in parameters]
@@ -249,6 +251,6 @@ class Convolve(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
         stack, pictures, dropped, shapes = ctx.rest
-        found = stack.backward(ctx.saved_tensors, pictures, gradient.contiguous(), dropped)
-        parts = found.split([shape[1:].numel() for shape in shapes], dim=1)
-        return None, None, None, None, *(p.view(shape) for p, shape in zip(parts, shapes, strict=True))
+        gradients = stack.backward(ctx.saved_tensors, pictures, gradient.contiguous(), dropped)
+        params = gradients.split([shape[1:].numel() for shape in shapes], dim=1)
+        return None, None, None, None, *(p.view(shape) for p, shape in zip(params, shapes, strict=True))

@@ -1,9 +1,9 @@
-"""The fastest execution: all runs and learners at once, convolutions by CUDA kernels of our own.
+"""The fastest executor: all runs and learners at once, with convolutions by custom CUDA kernels.
 
-It serves backbones of 3x3 convolutions, each perhaps with ReLU, 2x2 pooling and dropout, followed by dense layers or
-by none, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout and keep no more
-than the backward pass needs. They know convolutions with padding; those without go through a larger `frame`. Wide
-learners are computed as runs of their own. Everything else goes through `execution`.
+It supports backbones of 3x3 convolutions, each optionally with ReLU, 2x2 pooling and dropout, followed by any number
+of dense layers, in bfloat16 on a Hopper GPU or newer. The kernels read images from their pool, draw dropout bytes and
+store no more than the backward pass needs. They compute convolutions with padding; those without use a larger frame
+(see `layers.Frame`). Wide learners are computed as independent runs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ from kenyon.backends.cuda.plan import Convolution
 from kenyon.backends.cuda.stack import ConvolutionStack, Convolve
 from kenyon.backends.executor import LayerExecutor, Pass, Request, Runs, S
 from kenyon.backends.layers import (
+    ConvolutionStep,
     DropoutSite,
+    DropoutStep,
+    FlattenStep,
     Frame,
+    LinearStep,
     Params,
     Step,
     dropout_sites,
@@ -45,19 +49,22 @@ WIDE = 20  # channels of a learner, at least
 def plan_stages(
     steps: Sequence[Step], shape: tuple[int, int, int], layout: Layout, learners: int, teams: bool = True
 ) -> list[Stage] | None:
-    """How the convolutions at the beginning of a backbone are computed, with all learners or with one of them; None
-    if the kernels cannot. `teams`: the device has products of four warps.
+    """Return the stages of the convolutions at the beginning of a backbone, each with all learners or with one; None
+    if the kernels do not support them.
+
+    `teams`: the device has products of four warps.
     """
     joint = _stages(steps, shape, layout, learners, teams)
-    if learners == 1 or joint is None or not _wide(joint):
+    if learners == 1 or joint is None or not _is_wide(joint):
         return joint
-    apart = _stages(steps, shape, layout, 1, teams)
-    return joint if apart is None or learners * multiplications(apart) > multiplications(joint) else apart
+    single = _stages(steps, shape, layout, 1, teams)
+    return joint if single is None or learners * multiplications(single) > multiplications(joint) else single
 
 
-def _wide(stages: Sequence[Stage]) -> bool:
-    """Whether it may pay to compute learners as if they were runs: then none fetches what is for others, but each is
-    padded for itself. Dropout is drawn for all learners of a run together.
+def _is_wide(stages: Sequence[Stage]) -> bool:
+    """Return True if learners may be faster as independent runs: none fetches data of others, but each is padded.
+
+    Dropout excludes this, since it is drawn for all learners of a run together.
     """
     return all(s.site is None and (s.layer.first or s.layer.inputs >= WIDE) for s in stages)
 
@@ -70,15 +77,15 @@ def _stages(
         return None
     side = frame.side
     layers: list[tuple[Convolution, DropoutSite | None]] = []
-    for (step, convolution), rows in zip(_convolutions(steps), frame.rows, strict=True):
-        if step.site is not None and convolution.padding == (0, 0):
+    for step, rows in zip(_convolutions(steps), frame.rows, strict=True):
+        if step.site is not None and step.layer.padding == (0, 0):
             return None  # the kernels would draw for the whole map
         weight, bias = layout.segments[f"{step.name}.weight"], layout.segments[f"{step.name}.bias"]
         layer = Convolution(
             side,
             learners,
-            convolution.in_channels,
-            convolution.out_channels,
+            step.layer.in_channels,
+            step.layer.out_channels,
             step.pool is not None,
             not layers,
             weight.start,
@@ -89,7 +96,7 @@ def _stages(
         layers.append((layer, step.site))
         side = side // 2 if step.pool else side
     rest = steps[len(layers) :]
-    if not rest or not isinstance(rest[0].layer, nn.Flatten):
+    if not rest or type(rest[0]) is not FlattenStep:
         return None
     if _dense_layers(rest[1:]) is None:
         return None
@@ -97,49 +104,55 @@ def _stages(
 
 
 def plan_frame(steps: Sequence[Step], shape: tuple[int, int, int]) -> Frame | None:
-    """What the convolutions at the beginning of a backbone see images in; None if the kernels cannot compute them."""
+    """Return the frame of images for the convolutions at the beginning of a backbone; None if the kernels do not
+    support them.
+    """
     layers = _convolutions(steps)
-    if shape[1] != shape[2] or not all(_plain(layer) for _, layer in layers):
+    if shape[1] != shape[2] or not all(_is_supported(step.layer) for step in layers):
         return None
-    if not all(step.pool is None or halves(step.pool) for step, _ in layers):
+    if not all(step.pool is None or halves(step.pool) for step in layers):
         return None
-    return frame_of(shape[1], [(int(layer.padding == (1, 1)), step.pool is not None) for step, layer in layers])
+    return frame_of(shape[1], [(int(step.layer.padding == (1, 1)), step.pool is not None) for step in layers])
 
 
-def _convolutions(steps: Sequence[Step]) -> list[tuple[Step, nn.Conv2d]]:
-    """Those before all other layers."""
-    found: list[tuple[Step, nn.Conv2d]] = []
+def _convolutions(steps: Sequence[Step]) -> list[ConvolutionStep]:
+    """Return the convolutions before all other layers."""
+    convolutions: list[ConvolutionStep] = []
     for step in steps:
-        if not isinstance(step.layer, nn.Conv2d):
+        if type(step) is not ConvolutionStep:
             break
-        found.append((step, step.layer))
-    return found
+        convolutions.append(step)
+    return convolutions
 
 
 def _dense_layers(steps: Sequence[Step]) -> list[tuple[Step, bool, DropoutSite | None]] | None:
-    """Dense layers, whether a ReLU is behind each, and the dropout behind that; None if there is anything else."""
-    found: list[tuple[Step, bool, DropoutSite | None]] = []
+    """Return dense layers, each with a flag for the ReLU and with the dropout after it; None if there are others."""
+    layers: list[tuple[Step, bool, DropoutSite | None]] = []
     for step in steps:
-        if isinstance(step.layer, nn.Linear) and step.layer.bias is not None:
-            found.append((step, False, None))
-        elif isinstance(step.layer, nn.ReLU) and found and not found[-1][1]:
-            found[-1] = (found[-1][0], True, None)
-        elif step.site is not None and found and found[-1][1] and found[-1][2] is None:
-            found[-1] = (found[-1][0], True, step.site)
-        else:
-            return None
-    return found
+        last, relu, site = layers[-1] if layers else (None, False, None)
+        match step:
+            case LinearStep() if step.layer.bias is not None:
+                layers.append((step, False, None))
+            case Step(layer=nn.ReLU()) if last is not None and not relu:
+                layers[-1] = (last, True, None)
+            case DropoutStep() if last is not None and relu and site is None:
+                layers[-1] = (last, True, step.site)
+            case _:
+                return None
+    return layers
 
 
-def _plain(layer: nn.Conv2d) -> bool:
+def _is_supported(layer: nn.Conv2d) -> bool:
     settings = (layer.kernel_size, layer.stride, layer.dilation)
     known = settings == ((3, 3), (1, 1), (1, 1)) and layer.padding in ((0, 0), (1, 1))
     return known and layer.bias is not None
 
 
 class Tiled(LayerExecutor):
+    """All runs and learners at once: 3x3 convolutions in bfloat16 on a Hopper GPU."""
+
     all_runs = True
-    input_channels: int | None = 4  # one colour or three and empty bytes: a pixel is one word
+    input_channels: int | None = 4  # one or three colours and empty bytes: a pixel is one word
 
     def __init__(
         self,
@@ -152,8 +165,8 @@ class Tiled(LayerExecutor):
     ) -> None:
         super().__init__(backbone, shape, learners)
         self.stages, self.device, self.build = stages, device, build
-        self.apart = learners // stages[0].layer.learners  # learners of a run that are computed as runs
-        self.convolutional = self.steps[: len(stages)]
+        self.independent = learners // stages[0].layer.learners  # learners of a run that are computed as runs
+        self.convolutional = _convolutions(self.steps)
         self.frame = plan_frame(self.steps, shape)
         self.dense = _dense_layers(self.steps[len(stages) + 1 :]) or []
         self._stack: ConvolutionStack | None = None  # compiled when first used
@@ -172,7 +185,7 @@ class Tiled(LayerExecutor):
         return None if stages is None else cls(backbone, shape, request.learners, stages, device, compiler.build)
 
     def gradients(self, theta: Tensor, of: Pass[S], gradient: Tensor, value: Tensor) -> Tensor:
-        """Leave out what other heads than those in use have: of a long sequence that is most of a row."""
+        """Leave out the heads that are not in use: in a long sequence they are most of a row."""
         if not of.whole_network:
             return super().gradients(theta, of, gradient, value)
         net = of.net
@@ -181,27 +194,27 @@ class Tiled(LayerExecutor):
             batch, protected = of.batch(run), net.layout.protected
             weights = theta[:, :protected].detach().requires_grad_()
             with torch.enable_grad():
-                parts = net.in_use(weights, theta, of.heads)
-                others = {name: parts[name].requires_grad_() for name in (*net.head_names, *net.learned)}
-                outputs = of.forward(net, parts, batch.images, of.heads, batch.member, noise=of.noise, own=of.own)
-                result = of.loss(run, parts, outputs, batch)
+                params = net.in_use(weights, theta, of.heads)
+                others = {name: params[name].requires_grad_() for name in (*net.head_names, *net.learned)}
+                outputs = of.forward(net, params, batch.images, of.heads, batch.member, noise=of.noise, own=of.own)
+                result = of.loss(run, params, outputs, batch)
             first, *rest = torch.autograd.grad(result.sum(), [weights, *others.values()], allow_unused=True)
             assert first is not None
             gradient[:, :protected].copy_(first)
             gradient[:, protected:].zero_()
-            for name, found in zip(others, rest, strict=True):
+            for name, computed in zip(others, rest, strict=True):
                 place = net.layout.view(gradient, name)
-                if found is not None and name in net.per_head:
-                    place.index_copy_(1, of.heads, found)
-                elif found is not None:
-                    place.copy_(found)
+                if computed is not None and name in net.per_head:
+                    place.index_copy_(1, of.heads, computed)
+                elif computed is not None:
+                    place.copy_(computed)
             value.copy_(result.detach())
 
         of.each(of.runs, all_runs)
         return gradient
 
     def forward(self, params: Params, images: Pictures, noise: Noise | None, *, rows: Tensor | None = None) -> Tensor:
-        """Rows (R, P) and their named views (R, K, ...) -> features (R, K, B, F) bfloat16."""
+        """Map rows (R, P), with their named views (R, K, ...), to features (R, K, B, F) bfloat16."""
         assert rows is not None
         theta, views = rows, params
         stack = self._compiled()
@@ -220,39 +233,39 @@ class Tiled(LayerExecutor):
         return x
 
     def maps(self, theta: Tensor, images: Pictures) -> list[Tensor]:
-        """What every convolution gives to the layer behind it, without dropout and without gradients: (R, B, H, W,
-        padded(K*C)) bfloat16. Rows (R, ...) that begin with the backbone's weights are enough.
+        """Return the output of every convolution step, without dropout and gradients: (R, B, H, W, padded(K*C))
+        bfloat16. Rows (R, ...) that begin with the backbone's weights are enough.
         """
-        assert self.frame is not None and self.apart == 1
-        found = []
+        assert self.frame is not None and self.independent == 1
+        valid = []
         for step, out, (first, size) in zip(
             self.convolutional, self._compiled().maps(theta, images), self.frame.rows, strict=True
         ):
             first, size = (first // 2, size // 2) if step.pool else (first, size)
-            found.append(out[:, :, first : first + size, first : first + size].contiguous())
-        return found
+            valid.append(out[:, :, first : first + size, first : first + size].contiguous())
+        return valid
 
     def _compiled(self) -> ConvolutionStack:
         if self._stack is None:
             try:
-                self._stack = ConvolutionStack(self.stages, self.device, self.build, self.apart)
+                self._stack = ConvolutionStack(self.stages, self.device, self.build, self.independent)
             except compiler.CompileError as error:
                 first = next(iter(str(error).splitlines()), "no reason given")
                 raise ConfigError(
-                    f"The kernels for this network do not compile on this GPU ({first}). precision=float32 does "
-                    "without them; so do other widths, perhaps."
+                    f"The kernels for this network do not compile on this GPU ({first}). Choose precision=float32, "
+                    "which does not use them, or other widths."
                 ) from error
         return self._stack
 
     def _flattened(self, maps: Tensor) -> Tensor:
-        """(R, B, H, W, padded(K*C)), or learners apart, -> (R, K, B, C*H*W), each learner's features in PyTorch's own
-        order.
+        """Convert maps (R, B, H, W, padded(K*C)), or (R*K, ...) with independent learners, to (R, K, B, C*H*W) in
+        PyTorch's order.
         """
-        channels, together = self.stages[-1].layer.outputs, self.learners // self.apart
+        channels, together = self.stages[-1].layer.outputs, self.learners // self.independent
         real = together * channels
         assert self.frame is not None
-        before, behind = self.frame.first, maps.shape[2] - self.frame.first - self.frame.size
-        if before or behind:
-            maps = F.pad(maps, (0, real - maps.shape[-1], *(-before, -behind) * 2))  # cut out what is right
-        each = maps[..., :real].unflatten(-1, (together, channels)).unflatten(0, (-1, self.apart))
+        before, after = self.frame.first, maps.shape[2] - self.frame.first - self.frame.size
+        if before or after:
+            maps = F.pad(maps, (0, real - maps.shape[-1], *(-before, -after) * 2))  # cut out the valid part
+        each = maps[..., :real].unflatten(-1, (together, channels)).unflatten(0, (-1, self.independent))
         return each.permute(0, 1, 5, 2, 6, 3, 4).flatten(1, 2).flatten(3)

@@ -1,17 +1,17 @@
 // The gradient of a layer's weights: sums over all pixels of input x gradient. Needs convolution.cu before it.
 //
-// CI, LI belong to the layer's input and CO, LO to its output. SOURCE says how the input is found, GRADIENT how the
-// gradient of the output is (0 as it is, 2 pooled). A block of threads goes over every gridDim.x-th tile. Its warps
-// take one row of taps each (of three, or one where TAPS = 1), within it a group of INPUTS_EACH blocks of 16 inputs x
-// OUTPUTS_EACH blocks of 8 outputs, and of the tile's patches every SPLITS-th. A block has GROUPS of all groups;
-// blockIdx.y says which. With STAGES = 2 the next tile is on its way while one is multiplied.
+// CI, LI belong to the layer's input and CO, LO to its output. SOURCE defines the form of the input, GRADIENT that of
+// the output's gradient (0 unchanged, 2 pooled). A block of threads computes every gridDim.x-th tile. Each of its warps
+// computes one row of taps (of three, or one if TAPS = 1), a group of INPUTS_EACH blocks of 16 inputs x OUTPUTS_EACH
+// blocks of 8 outputs, and every SPLITS-th patch of the tile. A block computes GROUPS of all groups, selected by
+// blockIdx.y. With STAGES = 2 the next tile is loaded while one is multiplied.
 //
-// partial: [R][gridDim.x][SPLITS][RECORD] float32, a record being [group][tap row][tap column][product][lane][4].
+// partial: [R][gridDim.x][SPLITS][RECORD] float32; a record is [group][tap row][tap column][product][lane][4].
 // bias_partial: [R][gridDim.x][CO].
 
 constexpr int INPUT_GROUPS = CI / (16 * INPUTS_EACH), OUTPUT_GROUPS = CO / (8 * OUTPUTS_EACH);
 constexpr int ALL_GROUPS = INPUT_GROUPS * OUTPUT_GROUPS;
-// The inputs and outputs of a slice form a rectangle: whole rows of groups, or a part of one row. Images come whole.
+// The inputs and outputs of a slice form a rectangle: whole rows of groups, or a part of one. Images are not sliced.
 constexpr int ROWS_OF_GROUPS = GROUPS > OUTPUT_GROUPS ? GROUPS / OUTPUT_GROUPS : 1;
 constexpr int SLICE_INPUTS = SOURCE == 1 ? CI : 16 * INPUTS_EACH * ROWS_OF_GROUPS;
 constexpr int SLICE_OUTPUTS = 8 * OUTPUTS_EACH * (GROUPS > OUTPUT_GROUPS ? OUTPUT_GROUPS : GROUPS);
@@ -41,7 +41,7 @@ constexpr __device__ int products_before(int group) {
     return count;
 }
 
-// Whether all groups have the same products: not where the last have blocks that belong to no learner.
+// True if all groups have the same products; not so if the last have blocks that belong to no learner.
 constexpr __device__ bool same_products() {
     for (int g = 1; g < ALL_GROUPS; ++g)
         if (products(g) != products(0)) return false;
@@ -62,7 +62,7 @@ constexpr __device__ bool has_input(int group, int input) {
     return false;
 }
 
-// Pairs of output blocks are fetched together.
+// Pairs of output blocks are loaded together.
 constexpr __device__ bool has_pair(int group, int pair) {
     for (int k = 0; k < INPUTS_EACH; ++k)
         if (has(group, k, 2 * pair) || has(group, k, 2 * pair + 1)) return true;
@@ -74,13 +74,13 @@ constexpr int RECORD = products_before(ALL_GROUPS) * TAPS * 128;
 
 constexpr int PATCHES = PIXELS / 16, ACROSS = WIDE / 8, PATCH_ROWS = ROWS / 2;
 
-// Where patch p of a tile with rows of `wide` pixels begins, in pixels. A patch is 2 rows x 8 columns.
+// Offset in pixels of patch p in a tile with rows of `wide` pixels. A patch is 2 rows x 8 columns.
 DEVICE int patch_start(int p, int tall, int wide) {
     const int across = p % ACROSS, down = p / ACROSS % PATCH_ROWS, image = p / (ACROSS * PATCH_ROWS);
     return (image * tall + 2 * down) * wide + 8 * across;
 }
 
-// Every SPLITS-th patch of a tile from `first` on, for one group and row of taps.
+// Every SPLITS-th patch of a tile, beginning at `first`, for one group and row of taps.
 template <int GROUP>
 DEVICE void add_patches(float (&sum)[MOST * SIDE][4], int first, int end, u32 input, u32 gradient) {
 #pragma unroll 1
@@ -111,8 +111,8 @@ DEVICE void add_patches(float (&sum)[MOST * SIDE][4], int first, int end, u32 in
     }
 }
 
-// A stage of shared memory holds a tile of inputs and one of gradients. Behind the stages lie the gradients of pooled
-// windows as they come, values and then codes: a thread lays back what it has copied itself.
+// A stage of shared memory holds a tile of inputs and one of gradients. After the stages come pooled gradients before
+// unpooling, values and then codes: a thread unpools the windows that it has copied.
 constexpr int INPUT_BYTES = TILE_PIXELS * INPUT_STRIDE, STAGE_BYTES = INPUT_BYTES + PIXELS * GRADIENT_STRIDE;
 constexpr int CODES = PIXELS / 4 * SLICE_OUTPUTS * 2;
 
@@ -142,7 +142,7 @@ DEVICE void lay_windows(char* tile, const char* raw, float scale, bool summed, f
             store8(corner + (P / 2 * WIDE + P % 2) * GRADIENT_STRIDE, part_of<P>(w));
         });
         if (summed) {
-            Vec8 kept = part_of<4>(w);  // of no pixel
+            Vec8 kept = part_of<4>(w);  // code of no pixel
             each<0, 4>([&](auto word) { kept.word[decltype(word)::value] ^= w.value[decltype(word)::value]; });
             add8(total, kept);
         }
@@ -166,15 +166,15 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
     const int first_output = blockIdx.y * GROUPS % OUTPUT_GROUPS * OUTPUTS_EACH * 8;
     const bool has_bias = blockIdx.y * GROUPS < OUTPUT_GROUPS;  // the first slice with these outputs sums them up
 
-    // A lane hands over the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0
+    // A lane passes the address of one pixel's row. Inputs: matrices 0, 1 are the patch's first row of pixels, 0
     // and 2 the first eight channels. Outputs: matrices 0, 2 are the first row, 0 and 1 the first eight channels.
     const u32 x = shared_address(memory) + ((lane / 16 + down) * PITCH + lane % 8) * INPUT_STRIDE +
                   (input_group * INPUTS_EACH * 16 - first_input) * 2 + lane / 8 % 2 * 16;
     const u32 dy = shared_address(memory) + INPUT_BYTES + (lane / 8 % 2 * WIDE + lane % 8) * GRADIENT_STRIDE +
                    (output_group * OUTPUTS_EACH * 8 - first_output) * 2 + lane / 16 * 16;
     float sum[MOST * SIDE][4] = {}, total[8] = {};
-    // The patch before which the warp looks after the next tile. The warps of a scheduler do so one after the other, so
-    // that the tensor cores always have work, and early enough for the tile to come.
+    // The patch before which the warp starts loading the next tile: early enough for the tile to arrive. The warps of a
+    // scheduler do so one after another, so that the tensor cores always have work.
     const int pause = split + PATCHES / SPLITS * (warp / 4) / (THREADS / 128 + 1) * SPLITS;
 
     auto for_my_group = [&](auto body) {
@@ -186,7 +186,7 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
             });
     };
 
-    // Tile t comes into a stage. Of pooled gradients it came into `raw` before, which now takes those of the next tile.
+    // Loads tile t into a stage. Its pooled gradients are in `raw` already, which is then loaded for the next tile.
     auto bring = [&](int t, char* tile) {
         const Place at = place_of(t, run);
         if constexpr (SOURCE == 0) copy_activations<CI, Rows<SLICE_INPUTS>, BORDER / 2>(tile, from, at, first_input, batch);
@@ -212,9 +212,9 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
     for (int t = begin; t < tiles; t += gridDim.x) {
         if constexpr (STAGES == 1) bring(t, memory);
         await_copies();
-        __syncthreads();  // the tile is there; the other stage is free
+        __syncthreads();  // the tile has arrived; the other stage is free
 #pragma unroll 1
-        for (int part = 0; part < 2; ++part) {  // before and behind the pause
+        for (int part = 0; part < 2; ++part) {  // before and after the pause
             const int first = part ? pause : split, end = part ? PATCHES : pause;
             for_my_group([&](auto n) { add_patches<decltype(n)::value>(sum, first, end, x + offset, dy + offset); });
             if (part) continue;
@@ -238,11 +238,11 @@ weigh(const Source from, const Source gradient, float* partial, float* bias_part
         });
     });
 
-    if (has_bias) {  // add up what the threads of a channel have found
+    if (has_bias) {  // sum over the threads of a channel
         constexpr int C = SLICE_OUTPUTS;
         const Walk<C> walk;
         float* sums = (float*)memory;
-        __syncthreads();  // all have multiplied
+        __syncthreads();  // all products are computed
         if (walk.first < walk.stride)
             for (int c = 0; c < 8; ++c) sums[walk.first * C + walk.chunk * 8 + c] = total[c];
         __syncthreads();

@@ -1,14 +1,14 @@
-"""Generators of a run's own for PyTorch code that draws from the global ones: first weights, dropout, anything.
+"""Separate generators for PyTorch code that draws from the global ones: initial weights, dropout, anything.
 
 A user's `reset_parameters()` and `forward` call `nn.init.normal_`, `F.dropout` or `torch.rand` without a generator,
-and PyTorch has one global generator a device, from which every thread of the process draws and which any of them may
-seed. Inside `OwnGenerators` these operations draw from generators of its own, whatever calls them: Python,
-TorchScript, or an operation written in C++ such as an LSTM with dropout. On a CPU the numbers are those that the
-global generator gives after `torch.manual_seed`.
+and PyTorch has one global generator per device, which all threads of the process share and any of them may seed.
+Inside `OwnGenerators` these operations draw from separate generators, for any caller: Python, TorchScript, or an
+operation in C++ such as an LSTM with dropout. On a CPU the numbers equal those of the global generator after
+`torch.manual_seed`.
 
-How: PyTorch's dispatcher looks for kernels under a list of keys, some of which a thread can switch on for itself. The
-key used here has no kernels of PyTorch's own (it was made for a tool that no longer exists), and gets kernels for the
-random operations only. So all others cost what they cost without it.
+PyTorch's dispatcher searches a list of keys for kernels, and a thread can enable some of them for itself. The key
+used here has no kernels in PyTorch (it was made for a tool that no longer exists), and gets kernels for the random
+operations only, so that all other operations are as fast as without it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ T = TypeVar("T")
 
 
 class OwnGenerators:
-    """While this is entered, random operations of this thread draw from generators of its own, one a device, all with
-    the same seed. They are made when something is drawn: `seed` is asked for then.
+    """Context in which random operations of this thread draw from separate generators, one per device.
+
+    All have the same seed. They are created at the first draw, which calls `seed`.
     """
 
     def __init__(self, seed: Callable[[], int]) -> None:
         self.seed = seed
-        self.drawn = False  # whether anything was
+        self.drawn = False  # an operation has drawn
         self._made: dict[torch.device, torch.Generator] = {}
 
     def on(self, device: torch.device) -> torch.Generator:
@@ -47,25 +48,26 @@ class OwnGenerators:
         return self._made[device]
 
     def reseed(self, seed: int) -> torch.Generator:
-        """As torch.manual_seed: the code that draws has called it."""
+        """Respond to torch.manual_seed, called by the code that draws."""
         self.seed, self._made = lambda: seed, {}
         return self.on(CPU)
 
     def __enter__(self) -> Self:
         _register_once()
-        self._before, _here.own = _here.own, self
+        self._before, _thread.own = _thread.own, self
         self._switch = torch._C._IncludeDispatchKeyGuard(_KEY)
         self._switch.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._switch.__exit__(*error)
-        _here.own = self._before
+        _thread.own = self._before
 
 
 class SeededGlobally:
-    """PyTorch's global generators, seeded and put back afterwards: for code that draws from them where it cannot be
-    redirected. One thread at a time; a thread that draws from them without asking still disturbs.
+    """Context that seeds PyTorch's global generators and restores them: for code that cannot be redirected.
+
+    One thread at a time enters it; other threads that draw from the global generators still interfere.
     """
 
     drawn = True
@@ -88,7 +90,7 @@ class SeededGlobally:
 
 
 def global_states(devices: Sequence[torch.device]) -> list[Tensor]:
-    """The states of PyTorch's global generators: of the CPU and of these GPUs."""
+    """Return the states of PyTorch's global generators of the CPU and of these GPUs."""
     return [generator.get_state() for generator in _global_generators(devices)]
 
 
@@ -103,19 +105,17 @@ def _global_on(device: torch.device) -> torch.Generator:
 
 
 class UserCode:
-    """Code of a user's that may draw, such as a backbone's forward: tells whether it does, and has it drawn from own
-    generators.
-    """
+    """A user's code that may draw random numbers, such as a backbone's forward; it draws from separate generators."""
 
     def __init__(self, name: str) -> None:
         self.name = name  # of the code, in messages
-        self.draws: bool | None = None  # None until `watched` has run it
-        self.unseen = False  # whether it draws in ways that only PyTorch's global generators reach, if any do
+        self.draws: bool | None = None  # the code draws; None until `watched` has run it
+        self.unseen = False  # it draws in ways that at most PyTorch's global generators control
 
     def generators(
         self, seed: Callable[[], int], devices: Sequence[torch.device] = ()
     ) -> OwnGenerators | SeededGlobally:
-        """To be entered while it runs; `devices`: the GPUs in use."""
+        """Return the context to run the code in; `devices`: the GPUs in use."""
         return SeededGlobally(seed, devices) if self.unseen else OwnGenerators(seed)
 
     def watched(
@@ -125,19 +125,19 @@ class UserCode:
         seed: Callable[[], int],
         *devices: torch.device,
     ) -> T:
-        """Run it for the first time; `work` can be repeated and `tensors` are those of its result.
+        """Run the code for the first time. `work` can be repeated, and `tensors` returns the tensors of its result.
 
-        Where PyTorch's global generators have moved meanwhile, another thread has drawn, or this code in a way that
-        cannot be redirected: then it gives something else the second time.
+        If the state of PyTorch's global generators has changed meanwhile, either another thread has drawn, or this
+        code has in a way that cannot be redirected: then a second run has another result.
         """
         before = global_states(devices)
         with self.generators(seed, devices) as own:
-            found = work()
+            result = work()
         if not self.unseen and not _all_equal(before, global_states(devices)):
-            first = [tensor.detach().clone() for tensor in tensors(found)]
+            first = [tensor.detach().clone() for tensor in tensors(result)]
             with OwnGenerators(seed):
-                found = work()  # what counts is done last: it may write over what the first time has left
-            if not _all_equal(first, tensors(found)):
+                result = work()  # the last result counts: it may overwrite memory of the first
+            if not _all_equal(first, tensors(result)):
                 self.unseen = True
                 warnings.warn(
                     f"{self.name} draws random numbers in a way that cannot be redirected (torch.compile, an "
@@ -148,35 +148,36 @@ class UserCode:
                 )
                 return self.watched(work, tensors, seed, *devices)
         self.draws = own.drawn or self.unseen
-        return found
+        return result
 
 
 def _all_equal(ones: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
     return all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in zip(ones, others, strict=True))
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     own: OwnGenerators | None = None
 
 
-_here = _Here()
+_thread = _ThreadState()
 
 
 class _DefaultGenerator:
-    """Stands for `torch.random.default_generator`, which torch.manual_seed, get_rng_state, fork_rng and the like go
-    to: in a thread inside `OwnGenerators` its own of the CPU, everywhere else the global one.
+    """Replacement of `torch.random.default_generator`, which torch.manual_seed, get_rng_state and fork_rng use.
+
+    Stands for the separate generator of the CPU in a thread inside `OwnGenerators`, and otherwise for the global one.
     """
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(torch.default_generator if _here.own is None else _here.own.on(CPU), name)
+        return getattr(torch.default_generator if _thread.own is None else _thread.own.on(CPU), name)
 
     def manual_seed(self, seed: int) -> torch.Generator:
-        return torch.default_generator.manual_seed(seed) if _here.own is None else _here.own.reseed(seed)
+        return torch.default_generator.manual_seed(seed) if _thread.own is None else _thread.own.reseed(seed)
 
 
 # ---------------------------------------------------------------------- kernels
 
-# Operations of PyTorch that take a generator, without those that are made of others here.
+# Operations of PyTorch that take a generator, without those composed of others in this list.
 WITH_GENERATOR = (
     *("bernoulli", "bernoulli_", "binomial", "cauchy_", "exponential_", "geometric_", "log_normal_", "multinomial"),
     *("normal", "normal_", "poisson", "random_", "randperm", "rrelu_with_noise", "rrelu_with_noise_", "uniform_"),
@@ -184,7 +185,7 @@ WITH_GENERATOR = (
 )
 
 _registering = threading.Lock()
-_libraries: list[torch.library.Library] = []  # kernels are there as long as these are
+_libraries: list[torch.library.Library] = []  # kernels are registered while these exist
 
 
 def _register_once() -> None:
@@ -211,13 +212,13 @@ def _register_once() -> None:
 
 
 def _with_generator(operation: Any, place: int, keys: Any, *args: Any, **kwargs: Any) -> Any:
-    """With the own generator, where none was given or the global one."""
+    """Call an operation with the separate generator, unless it is given one that is not the global one."""
     tensor = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
     device = torch.device(kwargs.get("device") or CPU) if tensor is None else tensor.device
     given = args[place] if place < len(args) else kwargs.get("generator")
     wrapper = tensor is not None and type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
-    if device.type == "meta" or wrapper:  # nothing is drawn, or by the tensors inside
-        return _as_it_is(operation, keys, *args, **kwargs)
+    if device.type == "meta" or wrapper:  # nothing is drawn here; wrapped tensors draw inside
+        return _unchanged(operation, keys, *args, **kwargs)
     if given is None or _same(given, _global_on(device)):
         own = _own().on(device)
         if place < len(args):
@@ -229,29 +230,29 @@ def _with_generator(operation: Any, place: int, keys: Any, *args: Any, **kwargs:
 
 
 def _same(one: Any, other: Any) -> bool:
-    return one._cdata == other._cdata  # the Python objects of one generator may be several
+    return one._cdata == other._cdata  # one generator may have several Python objects
 
 
 def _own() -> OwnGenerators:
-    if _here.own is None:
+    if _thread.own is None:
         raise RuntimeError(
-            "The backbone draws random numbers in a thread that PyTorch started for it, where nothing seeds them. "
+            "The backbone draws random numbers in a thread that PyTorch started for it, where they are not seeded. "
             "Draw them in the thread that calls forward()."
         )
-    return _here.own
+    return _thread.own
 
 
-def _as_it_is(operation: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
-    """Below this key. The operations that it is made of come here again."""
+def _unchanged(operation: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call an operation below this key. The operations it is composed of are dispatched here again."""
     return operation.redispatch(keys & _BELOW, *args, **kwargs)
 
 
-# Operations that take no generator. On a CPU they are made of others that do; on a GPU they are not.
+# Operations that take no generator. On a CPU they are composed of others that do; on a GPU they are not.
 
 
 def native_dropout(operation: Any, keys: Any, x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     if not x.is_cuda or train is False or not 0 < p < 1 or not x.numel():
-        return _as_it_is(operation, keys, x, p, train)
+        return _unchanged(operation, keys, x, p, train)
     values, kept = torch.ops.aten._fused_dropout(x, 1 - p)
     return values, kept.bool()
 
@@ -267,26 +268,26 @@ def attention(
     is_causal: bool = False,
     **options: Any,
 ) -> Tensor:
-    """Step by step, since the fused kernels of a GPU draw inside."""
-    what = (query, key, value, attn_mask, dropout_p, is_causal)
+    """Compute attention step by step on a GPU, whose fused kernels draw inside."""
+    arguments = (query, key, value, attn_mask, dropout_p, is_causal)
     if not query.is_cuda or not dropout_p:
-        return _as_it_is(operation, keys, *what, **options)
-    return torch.ops.aten._scaled_dot_product_attention_math(*what, **options)[0]
+        return _unchanged(operation, keys, *arguments, **options)
+    return torch.ops.aten._scaled_dot_product_attention_math(*arguments, **options)[0]
 
 
 def recurrent(operation: Any, keys: Any, *args: Any) -> Any:
-    """Layer by layer, since cuDNN draws dropout between layers from a state that it keeps for all."""
+    """Compute recurrent layers one by one on a GPU: cuDNN draws the dropout between them from a state of its own."""
     dropout, train = args[6:8] if operation._overloadname == "data" else args[5:7]
     if not args[0].is_cuda or not train or not dropout:
-        return _as_it_is(operation, keys, *args)
+        return _unchanged(operation, keys, *args)
     return layer_by_layer(operation, *args)
 
 
 def layer_by_layer(operation: Any, *args: Any) -> tuple[Tensor, ...]:
-    """Several recurrent layers with dropout between them, one at a time.
+    """Compute several recurrent layers with dropout between them, one at a time.
 
-    Arguments as aten::lstm, gru, rnn_tanh and rnn_relu have them: (input, hx, params, has_biases, num_layers,
-    dropout, train, bidirectional, batch_first), or of packed sequences (data, batch_sizes, hx, ..., bidirectional).
+    Takes the arguments of aten::lstm, gru, rnn_tanh and rnn_relu: (input, hx, params, has_biases, num_layers,
+    dropout, train, bidirectional, batch_first), or for packed sequences (data, batch_sizes, hx, ..., bidirectional).
     """
     first = 2 if operation._overloadname == "data" else 1
     x, sizes = args[0], args[1:first]
@@ -295,14 +296,14 @@ def layer_by_layer(operation: Any, *args: Any) -> tuple[Tensor, ...]:
     each, ends = len(params) // layers, []
     for layer in range(layers):
         begin = [state[layer] for state in states]
-        mine = params[layer * each : (layer + 1) * each]
+        own = params[layer * each : (layer + 1) * each]
         x, *end = operation(
-            x, *sizes, begin[0] if isinstance(hx, Tensor) else begin, mine, biases, 1, 0.0, train, *rest
+            x, *sizes, begin[0] if isinstance(hx, Tensor) else begin, own, biases, 1, 0.0, train, *rest
         )
         ends.append(end)
         if layer + 1 < layers:
             x = torch.dropout(x, dropout, train)
-    return x, *(torch.cat(parts) for parts in zip(*ends, strict=True))
+    return x, *(torch.cat(states) for states in zip(*ends, strict=True))
 
 
 _WITHOUT_GENERATOR: dict[str, Callable[..., Any]] = {

@@ -1,17 +1,15 @@
-"""A module that computes with tensors lent to it, and has its own again afterwards.
+"""Any nn.Module, one learner after another through torch.func.
 
-What a backbone is made of, whatever module it is.
+A backbone is split into a template without storage and its tensors:
 
-    trained     parameters that every learner has for itself: they live in the fleet's rows
+    trained     parameters that every learner has: they are stored in the runs' rows
     constants   frozen parameters (requires_grad=False) and buffers that never change: one copy for all learners
-    statistics  what batch normalisation has seen: every learner's own, kept for every task beside its head
+    statistics  running statistics of batch normalization, of every learner and every task, like heads
 
 Nothing else may change while a backbone computes.
 
-Any nn.Module, one learner after another through torch.func.
-
-A module that draws random numbers in training does so from generators that the host seeds for every step. One that
-draws none, as its first step shows, may go into a CUDA graph, and then costs what its kernels cost.
+A module that draws random numbers in training draws them from generators that the host seeds for every step. If its
+first step shows that it draws none, it may be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -37,69 +35,72 @@ from kenyon.backends.torch.generators import OwnGenerators, UserCode
 from kenyon.errors import ConfigError, expected
 
 
-class Lent:
-    """torch.func.functional_call, also for modules that are in a backbone under two names: PyTorch swaps the tensors
-    of such a module twice, and what it puts back in the end are those that were lent.
+class FunctionalCall:
+    """torch.func.functional_call that supports modules with two names in a backbone.
+
+    PyTorch swaps the tensors of such a module twice, and in the end restores the ones that were passed in.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         names = {id(tensor): name for name, tensor in (*module.named_parameters(), *module.named_buffers())}
-        # Every place of a tensor once, however many names its module has: the name under which its tensor is lent.
+        # Every place of a tensor once, for any number of names of its module, with the first name of its tensor.
         self.places = {
             f"{place}.{own}".lstrip("."): names[id(tensor)]
-            for place, part in module.named_modules()
-            for own, tensor in (*part._parameters.items(), *part._buffers.items())
+            for place, submodule in module.named_modules()
+            for own, tensor in (*submodule._parameters.items(), *submodule._buffers.items())
             if tensor is not None
         }
 
     def __call__(self, tensors: Mapping[str, Tensor], images: Tensor) -> Any:
-        """What the module makes of images with `tensors` by their names, each under the first that it has."""
+        """Return the module's output for images with `tensors`, each by the first of its names."""
         from torch.func import functional_call
 
-        lent = {place: tensors[name] for place, name in self.places.items()}
-        return functional_call(self.module, lent, (images,), tie_weights=False)
+        swapped = {place: tensors[name] for place, name in self.places.items()}
+        return functional_call(self.module, swapped, (images,), tie_weights=False)
 
 
 @dataclass(frozen=True)
-class Parts:
-    template: nn.Module  # without storage, in the mode of training
-    trained: dict[str, Tensor]  # as they are in the module that was given
+class SplitBackbone:
+    """A backbone's template and its tensors."""
+
+    template: nn.Module  # without storage, in training mode
+    trained: dict[str, Tensor]  # the tensors of the given module
     constants: dict[str, Tensor]  # on the CPU
-    statistics: dict[str, Tensor]  # as they are in the module that was given
+    statistics: dict[str, Tensor]  # the tensors of the given module
 
 
-def take_apart(backbone: nn.Module) -> Parts:
-    """A part in eval() inside a module in train() stays so; statistics that are held in this way are constants."""
+def split_backbone(backbone: nn.Module) -> SplitBackbone:
+    """Split a module. Submodules in eval() inside a module in train() stay so, and their statistics are constants."""
     if not isinstance(backbone, nn.Module):
         raise expected("The backbone", "a torch.nn.Module that gives a vector for every sample", backbone)
-    for place, part in backbone.named_modules():
-        if isinstance(part, _BatchNorm) and not part.track_running_stats:
+    for place, module in backbone.named_modules():
+        if isinstance(module, _BatchNorm) and not module.track_running_stats:
             raise ConfigError(
-                f"The backbone's {place or type(part).__name__} normalises by the batch at hand in tests too: a "
-                "prediction would depend on the samples beside it. Set track_running_stats=True."
+                f"The backbone's {place or type(module).__name__} normalizes by the statistics of the batch in tests "
+                "too: a prediction would depend on the other samples. Set track_running_stats=True."
             )
     named = dict(backbone.named_parameters())
     if lazy := next((name for name, p in named.items() if is_lazy(p)), None):
         raise ConfigError(
-            f"The backbone's {lazy} has no shape yet. Send a batch through the module once, where it is built."
+            f"The backbone's {lazy} has no shape yet. Call the module with a batch once, where it is built."
         )
     trained = {name: p.detach() for name, p in named.items() if p.requires_grad}
     frozen = {name: p.detach() for name, p in named.items() if not p.requires_grad}
     if not trained:
         raise ConfigError(
-            "Every parameter of the backbone is frozen. Leave some of them to learn (requires_grad=True)."
+            "Every parameter of the backbone is frozen. Set requires_grad=True for some of them."
             if frozen
-            else "The backbone has no parameters: there is nothing to learn but heads. Give it a layer that learns."
+            else "The backbone has no parameters: only heads would learn. Add a layer with parameters."
         )
     if no_numbers := next((name for name, p in trained.items() if not p.is_floating_point()), None):
         raise ConfigError(
             f"The backbone's {no_numbers} holds complex numbers, and learners' weights are real ones. Keep it as a "
             "real parameter with a last axis of 2, and use torch.view_as_complex where it is needed."
         )
-    moving = _moving(backbone)
+    running = _running_statistics(backbone)
     buffers = {name: b.detach() for name, b in backbone.named_buffers()}
-    constants = frozen | {name: b for name, b in buffers.items() if name not in moving}
+    constants = frozen | {name: b for name, b in buffers.items() if name not in running}
     for name, value in constants.items():
         if value.is_meta:
             raise ConfigError(
@@ -107,24 +108,24 @@ def take_apart(backbone: nn.Module) -> Parts:
             )
     template = rebuilt(backbone, lambda name, t: torch.empty_like(t, device="meta"))
     template.train()
-    for place in _held(backbone):
+    for place in _in_eval(backbone):
         template.get_submodule(place).training = False
-    return Parts(
+    return SplitBackbone(
         template,
         trained,
         {name: value.cpu().clone() for name, value in constants.items()},
-        {name: buffers[name] for name in buffers if name in moving},
+        {name: buffers[name] for name in buffers if name in running},
     )
 
 
 def has_constants(backbone: nn.Module) -> bool:
-    moving = _moving(backbone)
+    running = _running_statistics(backbone)
     frozen = any(not p.requires_grad for p in backbone.parameters())
-    return frozen or any(name not in moving for name, _ in backbone.named_buffers())
+    return frozen or any(name not in running for name, _ in backbone.named_buffers())
 
 
 def rebuilt(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> nn.Module:
-    """A copy of a module with other tensors in the places of its parameters and buffers; what is shared stays so."""
+    """Copy a module with other tensors as its parameters and buffers; shared tensors stay shared."""
     memo: dict[int, Any] = {}
     for name, p in module.named_parameters():
         memo[id(p)] = nn.Parameter(make(name, p.detach()), requires_grad=p.requires_grad)
@@ -136,84 +137,83 @@ def rebuilt(module: nn.Module, make: Callable[[str, Tensor], Tensor]) -> nn.Modu
         raise ConfigError(f"The backbone cannot be copied: {error}") from error
 
 
-def on_cpu(parts: Parts) -> nn.Module:
-    """The module in real memory: constants as they are, all else zeros."""
-    values = parts.constants
+def on_cpu(split: SplitBackbone) -> nn.Module:
+    """Return the module in real memory, with its constants, and zeros as all other tensors."""
+    values = split.constants
     return rebuilt(
-        parts.template, lambda name, t: values[name].clone() if name in values else torch.zeros_like(t, device="cpu")
+        split.template, lambda name, t: values[name].clone() if name in values else torch.zeros_like(t, device="cpu")
     )
 
 
-def _other_precision(parts: Parts) -> str:
-    other = next((p.dtype for p in parts.trained.values() if p.dtype != torch.float32), None)
-    return f" Its weights are {_told(other)}: make them float32 first, with .float()." if other else ""
+def _precision_hint(split: SplitBackbone) -> str:
+    other = next((p.dtype for p in split.trained.values() if p.dtype != torch.float32), None)
+    return f" Its weights are {_dtype_name(other)}: make them float32 first, with .float()." if other else ""
 
 
-def feature_count(parts: Parts, shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """How many numbers the backbone makes of a sample. Unless its layers are known it is tried out, in real memory:
-    shapes on the meta device would import PyTorch's compiler, which is slow.
+def feature_count(split: SplitBackbone, shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Return the number of features of a sample.
+
+    A module of unknown layers is called with a batch in real memory; the meta device would import PyTorch's compiler,
+    which is slow.
     """
-    if known_layers(parts.template, shape) and dtype.is_floating_point and not _other_precision(parts):
-        # Not children(), which leaves out a layer object when it comes a second time.
-        *_, last = shapes_through((m for m in parts.template._modules.values() if m is not None), shape)
+    if known_layers(split.template, shape) and dtype.is_floating_point and not _precision_hint(split):
+        # Not children(), which omits the second occurrence of a layer object.
+        *_, last = shapes_through((m for m in split.template._modules.values() if m is not None), shape)
         if last is not None and len(last) == 1:
             return last[0]
-    module, batch = on_cpu(parts), torch.zeros(2, *shape, dtype=dtype)
-    before = {name: b.clone() for name, b in module.named_buffers() if name not in parts.statistics}
+    module, batch = on_cpu(split), torch.zeros(2, *shape, dtype=dtype)
+    before = {name: b.clone() for name, b in module.named_buffers() if name not in split.statistics}
     try:
-        with torch.no_grad(), OwnGenerators(lambda: 0):  # what is drawn does not matter
+        with torch.no_grad(), OwnGenerators(lambda: 0):  # any random numbers will do
             features = module(batch)
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ConfigError(
-            f"The backbone cannot take a batch of the shape {tuple(batch.shape)} ({_told(dtype)}): "
-            f"{str(error).rstrip('.')}.{_other_precision(parts)}"
+            f"The backbone cannot take a batch of the shape {tuple(batch.shape)} ({_dtype_name(dtype)}): "
+            f"{str(error).rstrip('.')}.{_precision_hint(split)}"
         ) from error
-    after = {name: b for name, b in module.named_buffers() if name not in parts.statistics}
+    after = {name: b for name, b in module.named_buffers() if name not in split.statistics}
     changed = [n for n in before | after if n not in before or n not in after or not torch.equal(before[n], after[n])]
     if changed:
         raise ConfigError(
             f"The backbone's buffer {changed[0]} changes while it computes: it would leak between learners and "
-            "tasks. Only the running statistics of nn.BatchNorm may; make it a parameter, or do without it."
+            "tasks. Only running statistics of nn.BatchNorm may change; make it a parameter, or remove it."
         )
     return vectors(features, len(batch)).shape[1]
 
 
 def vectors(features: Any, batch: int) -> Tensor:
-    """What a backbone gives, if it is one feature vector a sample."""
+    """Return the output of a backbone if it is one feature vector per sample, or raise."""
     if isinstance(features, Tensor) and features.ndim == 2 and len(features) == batch:
         return features
     found = tuple(features.shape) if isinstance(features, Tensor) else f"a {type(features).__name__}"
     raise ConfigError(
-        f"A backbone must map a batch to one feature vector a sample; for {batch} samples it gives {found}, not "
-        f"({batch}, features). End it with nn.Flatten(), or give back the features alone."
+        f"A backbone must map a batch to one feature vector a sample; for {batch} samples it returns {found}, not "
+        f"({batch}, features). End it with nn.Flatten(), or return the features alone."
     )
 
 
-def _held(backbone: nn.Module) -> set[str]:
-    """The places of modules that are in eval() while the whole is in train()."""
-    return {place for place, part in backbone.named_modules() if backbone.training and not part.training}
+def _in_eval(backbone: nn.Module) -> set[str]:
+    """Return the names of submodules in eval() while the backbone is in train()."""
+    return {place for place, module in backbone.named_modules() if backbone.training and not module.training}
 
 
-def _moving(backbone: nn.Module) -> set[str]:
-    """The names of running statistics that are not held."""
-    held = _held(backbone)
+def _running_statistics(backbone: nn.Module) -> set[str]:
+    """Return the names of running statistics that training updates."""
+    fixed = _in_eval(backbone)
     return {
         f"{place}.{name}".lstrip(".")
-        for place, part in backbone.named_modules()
-        if isinstance(part, _NormBase) and place not in held
-        for name, _ in part.named_buffers(recurse=False)
+        for place, module in backbone.named_modules()
+        if isinstance(module, _NormBase) and place not in fixed
+        for name, _ in module.named_buffers(recurse=False)
     }
 
 
-def _told(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return "tokens" if dtype == torch.int64 else str(dtype).removeprefix("torch.")
 
 
-# Of a module that draws in tests too. With it an untouched global generator of PyTorch begins.
-TEST_SEED = 67280421310721
-
-
-BACKWARD = 2**56  # what seeds of the backward pass are larger by
+TEST_SEED = 67280421310721  # of modules that draw in tests too: the default seed of PyTorch's global generator
+BACKWARD = 2**56  # added to the seed in the backward pass
 
 
 def _seed(noise: Tensor | None) -> int:
@@ -226,17 +226,15 @@ def cast(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class General(Executor):
-    """One run, one learner after another. Dropout of any kind draws from generators of its own, seeded for run and
-    step.
-    """
+    """One run, one learner after another. Modules draw from own generators, seeded for the run and step."""
 
     checks = True
-    threads = False  # cores share the operations of one run
+    threads = False  # operations of one run use all cores
 
     @classmethod
     def for_backbone(cls, request: Request) -> General:
-        if any(isinstance(part, nn.RNNBase) for part in request.backbone.modules()):
-            # Rows hold weights in an order of their own, which flatten_parameters() could not change.
+        if any(isinstance(module, nn.RNNBase) for module in request.backbone.modules()):
+            # The order of weights in rows is fixed: flatten_parameters() cannot change it.
             warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
         constants = {n: cast(value.to(request.device), request.dtype) for n, value in request.constants.items()}
         return cls(request.backbone, request.learners, constants, request.features)
@@ -248,8 +246,8 @@ class General(Executor):
         constants: Mapping[str, Tensor] | None = None,
         features: int | None = None,
     ) -> None:
-        """`backbone` is in the mode of training. `constants`: what all learners share; `features`: how many there
-        should be, None for any number.
+        """`backbone`: in training mode; `constants`: tensors that all learners share; `features`: the number
+        expected, or None for any.
         """
         self.backbone, self.learners = backbone, learners
         self.constants, self.features = dict(constants or {}), features
@@ -266,16 +264,18 @@ class General(Executor):
 
     @property
     def draws(self) -> bool | None:
-        """Whether training draws random numbers; None until a step has been seen."""
+        """True if training draws random numbers; None until the first step."""
         return self.code.draws
 
     @property
     def capturable(self) -> bool:
-        """Statistics of batches have not been seen in a CUDA graph yet, so modules that keep them run as they are."""
+        """True unless the module draws random numbers, keeps batch statistics (untested in CUDA graphs), or was
+        refused.
+        """
         return self.draws is False and not self.by_batch and not self.refused
 
     def refuse_capture(self) -> bool:
-        """What the module does may depend on values, which only the host can look at."""
+        """Return True: a module may depend on values in a way that cannot be captured."""
         self.refused = True
         return True
 
@@ -283,61 +283,60 @@ class General(Executor):
         return 8
 
     def forward(self, params: Params, images: Tensor, noise: Tensor | None, *, rows: Tensor | None = None) -> Tensor:
-        """`params` (K, ...): also running statistics, to which a batch in training is added in place."""
+        """`params` (K, ...) include running statistics, which a batch in training updates in place."""
         if noise is not None and self.by_batch and len(images) < 2:
             raise ConfigError("nn.BatchNorm cannot learn from a batch of one sample. Choose a larger batch.")
-        lent = self._module(training=noise is not None)
+        call = self._module(training=noise is not None)
         if self.capturable and images.is_cuda:
-            found = self._each(lent, params, images)  # perhaps while it is captured: nothing may wait for the device
+            each = self._each(
+                call, params, images
+            )  # a capture may be in progress: no synchronization with the device
         else:
-            found = self._seeded(lent, params, images, noise)
-        if self.features is not None and found[0].shape[1] != self.features:
+            each = self._seeded(call, params, images, noise)
+        if self.features is not None and each[0].shape[1] != self.features:
             raise ConfigError(
-                f"The backbone gave {self.features} features at first and {found[0].shape[1]} now. Its output must "
-                "have one size."
+                f"The backbone returned {self.features} features at first and {each[0].shape[1]} now. Its output "
+                "must have one size."
             )
-        return torch.stack(found)
+        return torch.stack(each)
 
     def prepared(self, views: Mapping[str, Tensor], names: Iterable[str], dtype: torch.dtype) -> Params:
         return aligned({name: views[name] for name in names}, dtype)
 
-    def _module(self, *, training: bool) -> Lent:
-        """The backbone in this mode: a copy for each thread, since tensors are put into it while it computes."""
-        here = self.of_thread
-        if not hasattr(here, "lent"):
-            module = rebuilt(self.backbone, lambda _, t: torch.empty_like(t))
-            here.lent, here.in_training = Lent(module), {part: part.training for part in module.modules()}
-        for part, learns in here.in_training.items():
-            part.training = learns and training
-        return here.lent
+    def _module(self, *, training: bool) -> FunctionalCall:
+        """Return the backbone in this mode: a copy for each thread, since tensors are swapped while it computes."""
+        local = self.of_thread
+        if not hasattr(local, "call"):
+            copied = rebuilt(self.backbone, lambda _, t: torch.empty_like(t))
+            local.call, local.modes = FunctionalCall(copied), {module: module.training for module in copied.modules()}
+        for module, trains in local.modes.items():
+            module.training = trains and training
+        return local.call
 
-    def _each(self, lent: Lent, params: Params, images: Tensor) -> list[Tensor]:
+    def _each(self, call: FunctionalCall, params: Params, images: Tensor) -> list[Tensor]:
         each = {name: p.unbind() for name, p in params.items()}  # its backward is one stack
-        found = []
-        for k in range(self.learners):
-            mine = self.constants | {name: learners[k] for name, learners in each.items()}
-            found.append(vectors(lent(mine, images), len(images)))
-        return found
+        learners = ({name: values[k] for name, values in each.items()} for k in range(self.learners))
+        return [vectors(call(self.constants | own, images), len(images)) for own in learners]
 
     def backward(self, noise: Tensor | None) -> AbstractContextManager[object]:
-        """To be entered while gradients are computed, in which parts may be computed again (torch.utils.checkpoint)
-        or draw for the first time. A GPU's are computed by threads of PyTorch's.
+        """Return a context with own generators: a backward pass may draw, or repeat parts of the forward pass
+        (torch.utils.checkpoint). On a GPU it runs in threads of PyTorch, out of reach.
         """
         if noise is None or noise.is_cuda:
             return nullcontext()
         return self.code.generators(lambda: _seed(noise) + BACKWARD)
 
-    def _seeded(self, lent: Lent, params: Params, images: Tensor, noise: Tensor | None) -> list[Tensor]:
+    def _seeded(self, call: FunctionalCall, params: Params, images: Tensor, noise: Tensor | None) -> list[Tensor]:
         devices = [images.device] if images.is_cuda else []
         seed = partial(_seed, noise)
         if noise is None or self.code.draws is not None:
             with self.code.generators(seed, devices):
-                return self._each(lent, params, images)
+                return self._each(call, params, images)
         before = [(p, p.clone()) for p in params.values() if not p.requires_grad]  # running statistics among them
 
         def attempt() -> list[Tensor]:
             for p, value in before:
                 p.copy_(value)
-            return self._each(lent, params, images)
+            return self._each(call, params, images)
 
         return self.code.watched(attempt, list, seed, *devices)

@@ -1,8 +1,7 @@
-"""Dropout of vectors whose random bytes are at hand, in one pass each way where there is a GPU.
+"""Dropout of vectors in one pass over memory, forward and backward, on a GPU.
 
-ReLU and dropout behind a dense layer of all runs and learners, in one pass each way.
-
-Random bytes are drawn where they are used, from the keys of the step: see `random.Noise`.
+`dropped` takes the random bytes of one run. `relu_dropout`, for all runs and learners, draws them where they are
+used, from the keys of the step (see `random.Noise`).
 """
 
 from __future__ import annotations
@@ -37,57 +36,54 @@ def available(x: Tensor) -> bool:
     )
 
 
-def dropped(x: Tensor, piece: Tensor, site: DropoutSite) -> Tensor:
-    """x (K, B, F) without the units whose bytes in `piece` (B, padded(K * F)) are below the threshold."""
+def dropped(x: Tensor, noise: Tensor, site: DropoutSite) -> Tensor:
+    """Return x (K, B, F) without the units whose bytes in `noise` (B, padded(K * F)) are below the threshold."""
     if available(x):
-        return _Dropped.apply(x, piece, site)  # type: ignore[no-untyped-call]
-    return dropped_plain(x, piece, site)
+        return _Dropped.apply(x, noise, site)  # type: ignore[no-untyped-call]
+    return dropped_plain(x, noise, site)
 
 
-def dropped_plain(x: Tensor, piece: Tensor, site: DropoutSite) -> Tensor:
+def dropped_plain(x: Tensor, noise: Tensor, site: DropoutSite) -> Tensor:
     K, F = len(x), x.shape[-1]
-    keep = (piece >= site.threshold)[:, : K * F]
+    keep = (noise >= site.threshold)[:, : K * F]
     return x * keep.unflatten(1, (K, F)).transpose(0, 1) * site.scale
 
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, piece: Tensor, site: DropoutSite) -> Tensor:
+    def forward(ctx: Any, x: Tensor, noise: Tensor, site: DropoutSite) -> Tensor:
         ctx.site = site
-        ctx.save_for_backward(piece)
-        return _passed(x, piece, site)
+        ctx.save_for_backward(noise)
+        return _passed(x, noise, site)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        [piece] = ctx.saved_tensors
-        return _passed(dy, piece, ctx.site), None, None
+        [noise] = ctx.saved_tensors
+        return _passed(dy, noise, ctx.site), None, None
 
 
-def _passed(x: Tensor, piece: Tensor, site: DropoutSite) -> Tensor:
+def _passed(x: Tensor, noise: Tensor, site: DropoutSite) -> Tensor:
     x = x.contiguous()
     _, B, F = x.shape
     y, size = torch.empty_like(x), x.numel()
     with torch.cuda.device(x.get_device()):
         _pass[(-(-size // BLOCK),)](
-            x, piece, y, size, B, F, piece.stride(0), site.threshold, site.scale, BLOCK, num_warps=4
+            x, noise, y, size, B, F, noise.stride(0), site.threshold, site.scale, BLOCK, num_warps=4
         )
     return y
 
 
 @jit
 def _pass(
-    x: tensor, piece: tensor, y: tensor, size: tensor, B: tensor, F: tensor, stride: tensor,
+    x: tensor, noise: tensor, y: tensor, size: tensor, B: tensor, F: tensor, stride: tensor,
     threshold: tensor, scale: tensor, BLOCK: constexpr,
 ) -> None:  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = at < size
-    byte = tl.load(piece + at // F % B * stride + at // (F * B) * F + at % F, mask=there, other=0)
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32) * (byte >= threshold).to(tl.float32)
-    tl.store(y + at, (value * scale).to(y.dtype.element_ty), mask=there)
-
-
-BLOCK = 1024
+    mask = at < size
+    byte = tl.load(noise + at // F % B * stride + at // (F * B) * F + at % F, mask=mask, other=0)
+    value = tl.load(x + at, mask=mask, other=0.0).to(tl.float32) * (byte >= threshold).to(tl.float32)
+    tl.store(y + at, (value * scale).to(y.dtype.element_ty), mask=mask)
 
 
 def units_available(x: Tensor) -> bool:
@@ -95,7 +91,7 @@ def units_available(x: Tensor) -> bool:
 
 
 def relu_dropout(x: Tensor, noise: Noise | None, site: DropoutSite | None, start: int) -> Tensor:
-    """dropout(relu(x)) for x (R, K, B, F), in float32. The site's bytes begin at byte `start` of the step's noise."""
+    """Return dropout(relu(x)) for x (R, K, B, F), in float32. The site's bytes begin at byte `start` of the noise."""
     if not units_available(x):
         return relu_dropout_plain(x, noise, site, start)
     return _Units.apply(x, noise, site, start)  # type: ignore[no-untyped-call]
@@ -103,15 +99,15 @@ def relu_dropout(x: Tensor, noise: Noise | None, site: DropoutSite | None, start
 
 def relu_dropout_plain(x: Tensor, noise: Noise | None, site: DropoutSite | None, start: int) -> Tensor:
     y = F.relu(x).float()
-    return y if noise is None or site is None else y * kept(noise, site, start, x.shape) * site.scale
+    return y if noise is None or site is None else y * kept_units(noise, site, start, x.shape) * site.scale
 
 
-def kept(noise: Noise, site: DropoutSite, start: int, shape: torch.Size) -> Tensor:
-    """Which units of (R, K, B, F) a dropout keeps. Its bytes are (B, padded(K * F)) for every run."""
+def kept_units(noise: Noise, site: DropoutSite, start: int, shape: torch.Size) -> Tensor:
+    """Return a mask of the units (R, K, B, F) that a dropout keeps, from bytes (B, padded(K * F)) of every run."""
     R, K, B, units = shape
     wide = site.shape[0]
-    piece = noise.bytes(B * wide, start).view(R, B, wide)[..., : K * units]
-    return (piece >= site.threshold).view(R, B, K, units).transpose(1, 2)
+    drawn = noise.bytes(B * wide, start).view(R, B, wide)[..., : K * units]
+    return (drawn >= site.threshold).view(R, B, K, units).transpose(1, 2)
 
 
 class _Units(torch.autograd.Function):

@@ -1,20 +1,13 @@
-"""Gradients of large dense layers that nobody writes down: they are multiplied where they move the weights.
-
-A step of AlexNet is bound by memory, and 55 of its 57 million weights are those of two dense layers. The gradient of
-such a layer is dy^T x, of a batch's outputs and inputs, which have few numbers, and it has as many as the layer.
-So the two are kept instead, and the optimiser's pass makes of them what it needs in registers. The same pass leaves
-the new weights in the type in which the layer computes, so that nobody has to convert them.
-"""
+"""SGD on the weights of large dense layers, from the two factors of their gradient (see `layout.Factors`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import gcd, prod
+from math import gcd
 
-import torch
 from torch import Tensor
 
-from kenyon.backends.triton.updates import Sorted, forced, forces_as_arguments
+from kenyon.backends.layout import Factors
+from kenyon.backends.triton.updates import PullOperands, add_pulls, pull_arguments
 from kenyon.utils.jit import jit
 
 try:
@@ -24,44 +17,9 @@ try:
 except ImportError:
     triton = None
 
-# Of a tile: outputs, inputs, and samples at a time.
+# A tile: outputs, inputs, and samples per iteration.
 TALL, WIDE, DEEP, WARPS = 32, 64, 64, 4
-MOST = 4  # numbers that a thread fetches at once, where all rows begin at a multiple of as many
-
-
-@dataclass(frozen=True)
-class Factors:
-    """Of the weights of a dense layer in all rows, or of one row without the leading axis. Everything is written
-    while a step goes on, and stays in place.
-    """
-
-    start: int  # where in a row the layer's weights begin
-    dy: Tensor  # (R, K, B, O) the loss by what the layer gives
-    x: Tensor  # (R, K, B, I) what the layer is given
-    weight: Tensor  # (R, K, O, I) its weights, in the type in which it computes
-
-    @property
-    def stop(self) -> int:
-        return self.start + prod(self.weight.shape[1:])
-
-    def of_run(self, run: int) -> Factors:
-        return Factors(self.start, self.dy[run], self.x[run], self.weight[run])
-
-    def keep(self, dy: Tensor, x: Tensor) -> None:
-        self.dy.copy_(dy)
-        self.x.copy_(x)
-
-    def read(self, theta: Tensor) -> None:
-        """Take the weights from rows (R, P) that somebody else has changed."""
-        self.weight.copy_(self._in(theta))
-
-    def write(self, gradient: Tensor) -> None:
-        """Into rows (R, P), for those who want to see it."""
-        wide = torch.promote_types(self.x.dtype, torch.float32)
-        self._in(gradient).copy_(self.dy.transpose(-1, -2).to(wide) @ self.x.to(wide))
-
-    def _in(self, rows: Tensor) -> Tensor:
-        return rows[:, self.start : self.stop].view(self.weight.shape)
+MOST = 4  # numbers per load of a thread, if all rows begin at a multiple of it
 
 
 def sgd(
@@ -71,23 +29,23 @@ def sgd(
     rate: Tensor,
     moves: Tensor,
     momentum: float,
-    forces: Sorted,
+    pulls: PullOperands,
 ) -> None:
-    """A step with momentum over the layer's part of the rows, with forces that fit into one pass."""
+    """Update the layer's weights in the rows (R, P) by a step with momentum, with pulls that fit into one pass."""
     (R, K, B, I), O, P = factors.x.shape, factors.dy.shape[3], theta.shape[1]  # noqa: E741
-    whole = all(weight.shape[1] >= factors.stop for _, weight, _ in forces.pulls)
-    rows = (P, *(step for _, weight, target in forces.pulls for step in (weight.shape[1], target.stride(0))))
+    whole = all(weight.shape[1] >= factors.stop for _, weight, _ in pulls.pulls)
+    rows = (P, *(step for _, weight, target in pulls.pulls for step in (weight.shape[1], target.stride(0))))
     _sgd_of_factors[(-(-I // WIDE) * -(-O // TALL) * K * R,)](
         factors.dy, factors.x, factors.weight, theta, velocity, rate, moves, factors.start, P, R, K, O, I,
-        *forces_as_arguments(theta, forces.pulls, forces.decay),
-        momentum, len(forces.pulls), forces.decay is not None, whole, gcd(MOST, factors.start, *rows), B,
+        *pull_arguments(theta, pulls.pulls, pulls.decay),
+        momentum, len(pulls.pulls), pulls.decay is not None, whole, gcd(MOST, factors.start, *rows), B,
         TALL, WIDE, DEEP, num_warps=WARPS,
     )  # fmt: skip
 
 
 @jit
 def _begin(row: tensor, start: tensor, ALIGN: constexpr) -> tensor:
-    """The first number of the layer in memory of rows, from the first number of this run's row."""
+    """Return the offset of the layer's first number, given that of this run's row."""
     return tl.multiple_of(row + start, ALIGN)
 
 
@@ -101,14 +59,14 @@ def _sgd_of_factors(
     momentum: tensor, PULLS: constexpr, DECAY: constexpr, WHOLE: constexpr, ALIGN: constexpr, B: constexpr,
     TALL: constexpr, WIDE: constexpr, DEEP: constexpr,
 ) -> None:  # fmt: skip
-    # All runs at one place come before any at the next: see `passes`.
+    # All runs at one position come before any at the next: see `updates`.
     run, tile = (tl.program_id(0) % R).to(tl.int64), tl.program_id(0) // R
     across, down = tl.cdiv(I, WIDE), tl.cdiv(O, TALL)
     k, tile = (tile // (across * down)).to(tl.int64), tile % (across * down)
     i = tile % across * WIDE + tl.arange(0, WIDE)
     o = tile // across * TALL + tl.arange(0, TALL)
     mask = (o < O)[:, None] & (i < I)[None, :]
-    at = (k * O + o[:, None]) * I + i[None, :]  # from the layer's first number on
+    at = (k * O + o[:, None]) * I + i[None, :]  # relative to the layer's first number
     theta += _begin(run * P, start, ALIGN)
     velocity += _begin(run * P, start, ALIGN)
     if PULLS >= 1:
@@ -125,7 +83,7 @@ def _sgd_of_factors(
         into = tl.load(x + sample * I + i[None, :], mask=(b < B)[:, None] & (i < I)[None, :], other=0.0)
         g = tl.dot(tl.trans(out), into, g)
     w = tl.load(theta + at, mask=mask)
-    g = forced(
+    g = add_pulls(
         g, w, at, mask, 0, s1 + run, w1, t1, n1 - start, d1, s2 + run, w2, t2, n2 - start, d2,
         rates + run * G, groups + start, G, PULLS, DECAY, WHOLE,
     )  # fmt: skip

@@ -1,10 +1,10 @@
-"""What follows a convolution, in one pass over memory: bias, ReLU, 2x2 max-pooling and dropout in Triton.
+"""Bias, ReLU, 2x2 max-pooling and dropout after a convolution, in one pass over memory in Triton.
 
 Activations are (B, C, H, W) in channels_last memory: for each pixel a row of C contiguous channels. A program
-owns a block of channels and some rows. Backward passes have a bounded number of programs; each adds up its
-part of the bias's gradient in float32 and a last small kernel adds up the programs: no atomics, so that sums
-repeat exactly. Values are rounded where the plain versions round them, so that both find the same maxima.
-The plain versions serve where Triton is absent.
+computes a block of channels of some rows. Backward passes have a bounded number of programs; each sums its share of
+the bias gradient in float32, and a small kernel sums over programs: no atomics, so that results repeat exactly.
+Values are rounded where the plain versions round them, so that both find the same maxima. The plain versions are used
+where Triton is absent.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ try:
 except ImportError:
     triton = None
 
-# A program holds TILE elements at a time: 8 a thread, 16 bytes in bfloat16. PROGRAMS bounds a backward pass,
-# and with it the partial sums; it is a constant, so that the order of summation is the same on every GPU.
+# A program holds TILE elements at a time: 8 per thread, 16 bytes in bfloat16. PROGRAMS bounds the programs of a
+# backward pass and thus the partial sums; it is a constant, so that the order of summation is the same on every GPU.
 TILE, WARPS, PROGRAMS = 2048, 8, 528
 
 
 def available(x: Tensor) -> bool:
-    """Whether the kernels can take x, the output of a convolution."""
+    """Return True if the kernels support x, the output of a convolution."""
     return (
         triton is not None
         and x.ndim == 4
@@ -46,8 +46,9 @@ def available(x: Tensor) -> bool:
 
 
 def bias_relu(x: Tensor, bias: Tensor) -> Tensor:
-    """relu(x + bias), the bias rounded to the type of x, written over x: nobody else may need x, as behind a
-    convolution without a bias.
+    """Return relu(x + bias), with the bias rounded to the type of x, in the memory of x.
+
+    The backward pass of the operation that computed x must not need x; that of a convolution does not.
     """
     return _Relu.apply(x, bias)  # type: ignore[no-untyped-call]
 
@@ -57,9 +58,10 @@ def bias_relu_plain(x: Tensor, bias: Tensor) -> Tensor:
 
 
 def bias_relu_pool_dropout(x: Tensor, bias: Tensor, noise: Tensor | None, threshold: int, scale: float) -> Tensor:
-    """dropout(max_pool2d(relu(x + bias), 2)) for even H and W: (B, C, H, W) -> (B, C, H/2, W/2).
+    """Return dropout(max_pool2d(relu(x + bias), 2)) for even H and W: (B, C, H, W) -> (B, C, H/2, W/2).
 
-    A unit is kept, times `scale`, if its byte of `noise` (B, H/2, W/2, C) reaches `threshold`; all without.
+    A unit is kept, times `scale`, if its byte of `noise` (B, H/2, W/2, C) reaches `threshold`; without `noise`, all
+    units are.
     """
     return _Pool.apply(x, bias, noise, threshold, scale)  # type: ignore[no-untyped-call]
 
@@ -114,7 +116,9 @@ class _Pool(torch.autograd.Function):
 
 
 def _launch(kernel: Any, over: Tensor, *arguments: Any, sums: torch.dtype | None = None) -> Tensor:
-    """Run a kernel over the pixels and channels of a tensor; with `sums`, add up what its programs leave, as that."""
+    """Run a kernel over the pixels and channels of a tensor; with `sums`, return the total of its programs' partial
+    sums in that type.
+    """
     C, pixels = over.shape[1], over.numel() // over.shape[1]
     W = 16 if C == 16 else min((128, 64, 32), key=lambda w: -(-C // w) * w)  # the fewest lanes idle
     R = TILE // W
@@ -130,7 +134,7 @@ def _launch(kernel: Any, over: Tensor, *arguments: Any, sums: torch.dtype | None
 
 
 def column_totals(partial: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sums (C,) of what programs have left, (programs, C)."""
+    """Return the sums (C,) of partial sums (programs, C)."""
     total = partial.new_empty(partial.shape[1], dtype=dtype)
     _column_sums[(-(-len(total) // 8),)](partial, total, *partial.shape, 256, num_warps=8)
     return total
@@ -138,7 +142,7 @@ def column_totals(partial: Tensor, dtype: torch.dtype) -> Tensor:
 
 @functools.cache
 def works(device: torch.device) -> bool:
-    """Whether a kernel can be compiled and started here; Triton needs a C compiler besides a GPU."""
+    """Return True if Triton can compile and run a kernel on this device; it needs a GPU and a C compiler."""
     if device.type != "cuda":
         return device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1"
     try:
@@ -183,8 +187,8 @@ def _biased(x: tensor, b: tensor, mask: tensor) -> tensor:
 
 
 @jit
-def _larger(v: tensor, best: tensor, at: tensor, here: constexpr) -> tensor:
-    return tl.maximum(best, v, tl.PropagateNan.ALL), tl.where(v > best, here, at)  # the first of equals
+def _larger(v: tensor, best: tensor, at: tensor, number: constexpr) -> tensor:
+    return tl.maximum(best, v, tl.PropagateNan.ALL), tl.where(v > best, number, at)  # the first of equal values wins
 
 
 @jit

@@ -1,11 +1,10 @@
-"""A head of many features in float32: few outputs, and sums so long that a library lets most of a GPU wait.
+"""Classification heads in float32, applied to all runs at once.
 
-A product of 64 samples by 20 classes has few tiles, and each goes through thousands of features one after another.
-Here the features are divided among programs, and what they find is added up in their order.
+Libraries use few processors for a product of 64 samples by 20 classes: it has few tiles, each of which sums over
+thousands of features in sequence. `wide_product` divides the features among programs and sums their results in order.
 
-The head of one task applied to every learner of every run, each way in one pass over the features.
-
-A library's matrix product is at a loss with five outputs; here a program takes a block of rows and all of a head.
+`own_logits` applies the head of a task to every learner of every run, forward and backward in one pass over the
+features. Libraries are slow with five outputs; here a program computes a block of rows for all outputs.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ try:
 except ImportError:
     triton = None
 
-WIDE_ROWS, SHARE, DEEP = 32, 128, 32  # of a program: samples, features, and features at a time
-FEWEST = 512  # features; of fewer, a library's product is as fast
-WIDE_MOST = 256  # classes, whose sums a program can hold
+WIDE_ROWS, CHUNK, DEEP = 32, 128, 32  # of a program: samples, features, and features per iteration
+FEWEST = 512  # features; with fewer, a library's product is as fast
+WIDE_MOST = 256  # classes whose sums a program can hold
 
 
 def wide_available(x: Tensor, weight: Tensor) -> bool:
-    """Whether x (..., F) by weight (..., C, F) is such a product."""
+    """Return True if `wide_product` is faster for x (..., F) by weight (..., C, F)."""
     return (
         triton is not None
         and x.dtype is weight.dtype is torch.float32
@@ -43,7 +42,7 @@ def wide_available(x: Tensor, weight: Tensor) -> bool:
 
 
 def wide_product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x (R, N, F) by weight (R, C, F) and bias (R, C): (R, N, C)."""
+    """Return x (R, N, F) by weight (R, C, F) plus bias (R, C): (R, N, C)."""
     return _Wide.apply(x, weight, bias)  # type: ignore[no-untyped-call]
 
 
@@ -52,15 +51,15 @@ class _Wide(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         x, weight = x.contiguous(), weight.contiguous()
         (R, N, F), C = x.shape, weight.shape[1]
-        shares = -(-F // SHARE)
-        parts = x.new_empty((R, shares, N, C))
+        chunks = -(-F // CHUNK)
+        partial = x.new_empty((R, chunks, N, C))
         wide = max(16, triton.next_power_of_2(C))
         with torch.cuda.device(x.get_device()):
-            _share[(-(-N // WIDE_ROWS), shares, R)](
-                x, weight, bias.contiguous(), parts, N, F, C, wide, WIDE_ROWS, SHARE, DEEP, num_warps=4
+            _chunk[(-(-N // WIDE_ROWS), chunks, R)](
+                x, weight, bias.contiguous(), partial, N, F, C, wide, WIDE_ROWS, CHUNK, DEEP, num_warps=4
             )
         ctx.save_for_backward(x, weight)
-        return per_run(lambda each: each.sum(1), 1, parts)
+        return per_run(lambda each: each.sum(1), 1, partial)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -72,31 +71,31 @@ class _Wide(torch.autograd.Function):
 
 
 @jit
-def _share(
-    x: tensor, weight: tensor, bias: tensor, parts: tensor, N: tensor, F: tensor, C: tensor,
-    WIDE: constexpr, WIDE_ROWS: constexpr, SHARE: constexpr, DEEP: constexpr,
+def _chunk(
+    x: tensor, weight: tensor, bias: tensor, partial: tensor, N: tensor, F: tensor, C: tensor,
+    WIDE: constexpr, WIDE_ROWS: constexpr, CHUNK: constexpr, DEEP: constexpr,
 ) -> None:  # fmt: skip
-    run, share = tl.program_id(2).to(tl.int64), tl.program_id(1)
+    run, chunk = tl.program_id(2).to(tl.int64), tl.program_id(1)
     row, c = tl.program_id(0) * WIDE_ROWS + tl.arange(0, WIDE_ROWS), tl.arange(0, WIDE)
-    found = tl.zeros([WIDE_ROWS, WIDE], tl.float32)
-    for start in tl.static_range(0, SHARE, DEEP):
-        f = share * SHARE + start + tl.arange(0, DEEP)
+    total = tl.zeros([WIDE_ROWS, WIDE], tl.float32)
+    for start in tl.static_range(0, CHUNK, DEEP):
+        f = chunk * CHUNK + start + tl.arange(0, DEEP)
         a = tl.load(
             x + (run * N + row[:, None]) * F + f[None, :], mask=(row < N)[:, None] & (f < F)[None, :], other=0.0
         )
         b = tl.load(
             weight + (run * C + c[:, None]) * F + f[None, :], mask=(c < C)[:, None] & (f < F)[None, :], other=0.0
         )
-        found = tl.dot(a, tl.trans(b), found, input_precision="ieee")
-    if share == 0:
-        found += tl.load(bias + run * C + c, mask=c < C, other=0.0)[None, :]
-    to = parts + ((run * tl.num_programs(1) + share) * N + row[:, None]) * C + c[None, :]
-    tl.store(to, found, mask=(row < N)[:, None] & (c < C)[None, :])
+        total = tl.dot(a, tl.trans(b), total, input_precision="ieee")
+    if chunk == 0:
+        total += tl.load(bias + run * C + c, mask=c < C, other=0.0)[None, :]
+    to = partial + ((run * tl.num_programs(1) + chunk) * N + row[:, None]) * C + c[None, :]
+    tl.store(to, total, mask=(row < N)[:, None] & (c < C)[None, :])
 
 
-ROWS = 32
+ROWS = 32  # of a program
 WIDEST = 1024  # features of a row that a program can hold
-MOST = 16  # classes, which it takes one by one: of more, a library makes one product
+MOST = 16  # classes, computed one by one: with more, a library's product is faster
 
 
 def available(x: Tensor) -> bool:
@@ -104,7 +103,7 @@ def available(x: Tensor) -> bool:
 
 
 def own_logits(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """features (R, K, B, F) by heads (R, C, F) and (R, C): (R, K, B, C)."""
+    """Return features (R, K, B, F) by heads (R, C, F) and (R, C): (R, K, B, C)."""
     if not available(features) or features.shape[-1] > WIDEST or weight.shape[1] > MOST:
         return own_logits_plain(features, weight, bias)
     return _Heads.apply(features, weight, bias)  # type: ignore[no-untyped-call]
@@ -140,11 +139,11 @@ class _Heads(torch.autograd.Function):
         R, K, B, F = features.shape
         C, rows = weight.shape[1], K * B
         blocks, wide = -(-rows // ROWS), triton.next_power_of_2(F)
-        found = torch.empty_like(features)
+        dx = torch.empty_like(features)
         partial = torch.empty((R, blocks, C, F), device=features.device)
-        _backward[(blocks, R)](gradient, features, weight, found, partial, rows, F, C, wide, ROWS, num_warps=8)
-        dw, db = (per_run(lambda rows: rows.sum(1), 1, part) for part in (partial, gradient.flatten(1, 2)))
-        return found, dw, db
+        _backward[(blocks, R)](gradient, features, weight, dx, partial, rows, F, C, wide, ROWS, num_warps=8)
+        dw, db = (per_run(lambda rows: rows.sum(1), 1, each) for each in (partial, gradient.flatten(1, 2)))
+        return dx, dw, db
 
 
 @jit
@@ -154,31 +153,31 @@ def _forward(
 ) -> None:  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row, f = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
-    there = row < rows
-    mask = there[:, None] & (f < F)[None, :]
+    valid = row < rows
+    mask = valid[:, None] & (f < F)[None, :]
     x = tl.load(features + (run * rows + row[:, None]) * F + f[None, :], mask=mask, other=0.0)
     for c in range(C):
         w = tl.load(weight + (run * C + c) * F + f, mask=f < F, other=0.0)
         y = tl.sum(x * w[None, :], 1) + tl.load(bias + run * C + c)
-        tl.store(out + (run * rows + row) * C + c, y, mask=there)
+        tl.store(out + (run * rows + row) * C + c, y, mask=valid)
 
 
 @jit
 def _backward(
-    gradient: tensor, features: tensor, weight: tensor, found: tensor, partial: tensor,
+    gradient: tensor, features: tensor, weight: tensor, out: tensor, partial: tensor,
     rows: tensor, F: tensor, C: constexpr, WIDE: constexpr, ROWS: constexpr,
 ) -> None:  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     row, f = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, WIDE)
-    there = row < rows
-    mask = there[:, None] & (f < F)[None, :]
+    valid = row < rows
+    mask = valid[:, None] & (f < F)[None, :]
     place = (run * rows + row[:, None]) * F + f[None, :]
     x = tl.load(features + place, mask=mask, other=0.0)
     dx = tl.zeros([ROWS, WIDE], tl.float32)
     left = partial + (run * tl.num_programs(0) + tl.program_id(0)) * C * F
     for c in range(C):
         w = tl.load(weight + (run * C + c) * F + f, mask=f < F, other=0.0)
-        g = tl.load(gradient + (run * rows + row) * C + c, mask=there, other=0.0)
+        g = tl.load(gradient + (run * rows + row) * C + c, mask=valid, other=0.0)
         dx += g[:, None] * w[None, :]
         tl.store(left + c * F + f, tl.sum(g[:, None] * x, 0), mask=f < F)
-    tl.store(found + place, dx, mask=mask)
+    tl.store(out + place, dx, mask=mask)

@@ -1,4 +1,4 @@
-"""Cross-entropy of a whole batch, value and gradient in one pass where there is a GPU."""
+"""Cross-entropy of a batch; on a GPU, value and gradient in one pass."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ try:
 except ImportError:
     triton = None
 
-TILE = 2048  # numbers that a program looks at together
-MOST = 2**14  # classes, all of which one program holds
+TILE = 2048  # numbers that a program holds
+MOST = 2**14  # classes, at most: one program holds all of them
 
 
 def available(x: Tensor) -> bool:
@@ -27,7 +27,7 @@ def available(x: Tensor) -> bool:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Of every sample: logits (..., B, C) and labels (..., B) give (..., B)."""
+    """Return the loss of every sample, (..., B), of logits (..., B, C) and labels (..., B)."""
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="none").view(labels.shape)
 
 
@@ -36,13 +36,13 @@ def weighted_cross_entropy_plain(logits: Tensor, labels: Tensor, weight: Tensor)
 
 
 def weighted_cross_entropy(logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
-    """Summed over the samples with their weights (..., B): (...)."""
+    """Return the sum over samples with weights (..., B): (...)."""
     if not available(logits) or logits.shape[-1] > MOST:
         return weighted_cross_entropy_plain(logits, labels, weight)
-    return _Surprise.apply(logits, labels, weight)  # type: ignore[no-untyped-call]
+    return _WeightedCrossEntropy.apply(logits, labels, weight)  # type: ignore[no-untyped-call]
 
 
-class _Surprise(torch.autograd.Function):
+class _WeightedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, weight: Tensor) -> Tensor:
         logits, labels, weight = logits.contiguous(), labels.contiguous(), weight.contiguous()
@@ -52,11 +52,11 @@ class _Surprise(torch.autograd.Function):
         rows = max(1, TILE // wide)
         total = torch.empty((*labels.shape[:-1], -(-B // rows)), device=logits.device)
         grid = (total.numel() // total.shape[-1], total.shape[-1])
-        _surprise[grid](logits, labels, weight, slope, total, B, C, wide, rows, num_warps=8)
+        _weighted_cross_entropy[grid](logits, labels, weight, slope, total, B, C, wide, rows, num_warps=8)
         ctx.save_for_backward(slope)
         if total.shape[-1] == 1:
             return total.squeeze(-1)
-        return total.sum(-1) if total.ndim == 1 else per_run(lambda parts: parts.sum(-1), 1, total)
+        return total.sum(-1) if total.ndim == 1 else per_run(lambda each: each.sum(-1), 1, total)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -66,11 +66,11 @@ class _Surprise(torch.autograd.Function):
 
 
 @jit
-def _surprise(
+def _weighted_cross_entropy(
     logits: tensor, labels: tensor, weight: tensor, slope: tensor, total: tensor,
     B: tensor, C: tensor, WIDE: constexpr, ROWS: constexpr,
 ) -> None:  # fmt: skip
-    """One program for ROWS samples of a run."""
+    """Compute ROWS samples of a run."""
     run = tl.program_id(0).to(tl.int64)
     c, r = tl.arange(0, WIDE), tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     mask = (r < B)[:, None] & (c < C)[None, :]
@@ -78,7 +78,9 @@ def _surprise(
     x = tl.load(logits + at, mask=mask, other=float("-inf"))
     w = tl.load(weight + run * B + r, mask=r < B, other=0.0)
     y = tl.load(labels + run * B + r, mask=r < B, other=0)
-    x = tl.where((r < B)[:, None], x, tl.where(c[None, :] == 0, 0.0, float("-inf")))  # rows beyond: no NaN
+    x = tl.where(
+        (r < B)[:, None], x, tl.where(c[None, :] == 0, 0.0, float("-inf"))
+    )  # no NaN in rows beyond the batch
     high = tl.max(x, 1)
     e = tl.exp(x - high[:, None])
     sums = tl.sum(e, 1)

@@ -1,8 +1,7 @@
-"""Gradients of penalties in closed form, as what pulls on the weights of all runs.
+"""Gradients of weight penalties in closed form, and single passes over the rows of all runs in Triton.
 
-Single passes over a fleet's rows in Triton: optimisers with the forces of penalties, and sums of squares.
-
-Each has its plain version where it is used; these serve on a GPU.
+The passes are optimizer steps that add the penalty gradients, importances and sums of squares. They are used on a
+GPU; each has a plain version where it is called.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ except ImportError:
 
 @dataclass(frozen=True)
 class QuadraticPull:
-    """The gradient strength * weight * (theta - target), over the first Pp numbers of every row."""
+    """The gradient strength * weight * (theta - target), for the first Pp numbers of every row."""
 
     strength: Tensor  # (R,)
     weight: Tensor  # (R, Pp)
     target: Tensor  # (R, Pp)
 
     def within(self, part: slice) -> QuadraticPull:
-        """On these columns alone."""
+        """Return the pull on these columns alone."""
         return QuadraticPull(self.strength, self.weight[:, part], self.target[:, part])
 
     def add_to(self, gradient: Tensor, theta: Tensor) -> None:
@@ -46,10 +45,10 @@ class QuadraticPull:
 
 @dataclass(frozen=True)
 class WeightDecay:
-    """The gradient rate * theta, with a rate for each group of weights: see `Net.groups`."""
+    """The gradient rate * theta, with a rate for each group of weights (see `Net.groups`)."""
 
     rates: Tensor  # (R, G)
-    groups: Tensor  # (P,) of any integers: which rate each number has; -1: none
+    groups: Tensor  # (P,) integers: the group of each number; -1: none
 
     def within(self, part: slice) -> WeightDecay:
         return WeightDecay(self.rates, self.groups[part])
@@ -62,25 +61,25 @@ class WeightDecay:
 Force = QuadraticPull | WeightDecay
 
 
-class Sorted(NamedTuple):
-    """Forces as single passes over the rows take them."""
+class PullOperands(NamedTuple):
+    """Penalty gradients as operands of a single pass over the rows."""
 
-    pulls: list[tuple[Tensor, Tensor, Tensor]]  # strength (R,), weight (R, Pp), target (R, Pp) with rows apart
+    pulls: list[tuple[Tensor, Tensor, Tensor]]  # strength (R,), weight (R, Pp), target (R, Pp) with strided rows
     decays: list[tuple[Tensor, Tensor]]  # rates (R, G), groups (P,)
 
     @property
     def fit(self) -> bool:
-        """Whether one pass takes them all."""
+        """True if one pass takes all of them."""
         return len(self.pulls) <= 2 and len(self.decays) <= 1
 
     @property
     def decay(self) -> tuple[Tensor, Tensor] | None:
-        """The only one."""
+        """The only decay, if there is one."""
         return self.decays[0] if self.decays else None
 
 
-def sorted_forces(forces: Sequence[Force], runs: int) -> Sorted:
-    """The forces on the rows of so many runs, in memory as kernels read them, which know no broadcasting."""
+def sorted_forces(forces: Sequence[Force], runs: int) -> PullOperands:
+    """Return penalty gradients as operands for the rows of `runs` runs, expanded: kernels do not broadcast."""
     pulls = [
         (
             force.strength.expand(runs).contiguous(),
@@ -95,26 +94,26 @@ def sorted_forces(forces: Sequence[Force], runs: int) -> Sorted:
         for force in forces
         if isinstance(force, WeightDecay)
     ]
-    return Sorted(pulls, decays)
+    return PullOperands(pulls, decays)
 
 
 def _rows(values: Tensor) -> Tensor:
-    """Rows that may lie apart, each of numbers side by side."""
+    """Return strided rows, each contiguous."""
     return values if values.stride(1) == 1 else values.contiguous()
 
 
 BLOCK = 1024
-SHARES = 32  # programs that add up one group
+SPLITS = 32  # programs that sum one group
 
 
 @dataclass(frozen=True)
 class Idle:
-    """A part of every row, of equal pieces, of which all but a few have no gradient and no momentum: heads."""
+    """A range of every row that holds heads of equal size, of which only a few have a gradient and momentum."""
 
-    first: int  # where the part begins
-    each: int  # numbers of a piece
-    last: int  # where it ends
-    used: Tensor  # (n,) the pieces that move
+    first: int  # begin of the range
+    each: int  # numbers of a head
+    last: int  # end of the range
+    used: Tensor  # (n,) indices of the heads that are updated
 
 
 def available(x: Tensor) -> bool:
@@ -122,14 +121,14 @@ def available(x: Tensor) -> bool:
 
 
 def group_squares(rows: Tensor, bounds: Tensor) -> Tensor:
-    """Sums of squares of rows (R, P) between neighbouring bounds (G + 1,): (R, G)."""
+    """Return the sums of squares of rows (R, P) between adjacent bounds (G + 1,): (R, G)."""
     groups = len(bounds) - 1
     if not available(rows):
         ends = bounds.tolist()
         return torch.stack([rows[:, a:b].square().sum(1) for a, b in pairwise(ends)], dim=1)
-    partial = torch.empty((len(rows), groups, SHARES), device=rows.device)
-    _squares[(groups, SHARES, len(rows))](rows, bounds, partial, rows.stride(0), BLOCK, num_warps=4)
-    return per_run(lambda part: part.sum(2), 1, partial)
+    partial = torch.empty((len(rows), groups, SPLITS), device=rows.device)
+    _squares[(groups, SPLITS, len(rows))](rows, bounds, partial, rows.stride(0), BLOCK, num_warps=4)
+    return per_run(lambda each: each.sum(2), 1, partial)
 
 
 def adam(
@@ -148,14 +147,14 @@ def adam(
     keep: bool,
     idle: Idle | None = None,
 ) -> None:
-    """One step of Adam with up to two pulls (strength (R,), weight, target) and a decay (rates, groups), in one pass.
+    """Make one step of Adam with up to two pulls (strength (R,), weight, target) and a decay (rates, groups).
 
-    `keep` writes the whole gradient back. Blocks of numbers that are all `idle` are not looked at.
+    `keep`: write the gradient with its penalties back. Blocks of numbers that are all `idle` are skipped.
     """
     R, P = theta.shape
     _adam[(-(-P // BLOCK) * R,)](
-        theta, gradient, first, second, rate, moves, steps, P, R, *forces_as_arguments(theta, pulls, decay),
-        *betas, epsilon, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
+        theta, gradient, first, second, rate, moves, steps, P, R, *pull_arguments(theta, pulls, decay),
+        *betas, epsilon, len(pulls), decay is not None, keep, *_idle_arguments(theta, idle), BLOCK, num_warps=4,
     )  # fmt: skip
 
 
@@ -171,18 +170,19 @@ def sgd(
     *,
     keep: bool,
     idle: Idle | None = None,
-    without: Sequence[tuple[int, int]] = (),
+    excluded: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """One step with momentum; forces and what is idle as in `adam`. `without`: parts of the rows (first, behind the
-    last), in their order, that others move.
+    """Make one step with momentum; the other arguments are those of `adam`.
+
+    `excluded`: ranges (begin, end) of the rows, in order, that are not updated.
     """
     R, P = theta.shape
-    edges = [0, *(edge for part in without for edge in part), P]
+    edges = [0, *(edge for span in excluded for edge in span), P]
     for begin, end in zip(edges[::2], edges[1::2], strict=True):
         if begin < end:
             _sgd[(-(-(end - begin) // BLOCK) * R,)](
-                theta, gradient, velocity, rate, moves, begin, end, P, R, *forces_as_arguments(theta, pulls, decay),
-                momentum, len(pulls), decay is not None, keep, *_idle(theta, idle), BLOCK, num_warps=4,
+                theta, gradient, velocity, rate, moves, begin, end, P, R, *pull_arguments(theta, pulls, decay),
+                momentum, len(pulls), decay is not None, keep, *_idle_arguments(theta, idle), BLOCK, num_warps=4,
             )  # fmt: skip
 
 
@@ -190,57 +190,58 @@ def add_importance(
     estimate: Tensor,
     gradient: Tensor,
     theta: Tensor,
-    share: Tensor,
+    scale: Tensor,
     pulls: list[tuple[Tensor, Tensor, Tensor]],
     decay: tuple[Tensor, Tensor] | None,
     *,
     factor: float,
     square: bool,
 ) -> None:
-    """Add to an importance (R, Pp) factor * share (R,) times the square, or the absolute value, of the gradient with
-    its forces, which are as in `adam`.
+    """Add to an importance (R, Pp) factor * scale (R,) times the square, or the absolute value, of the gradient with
+    its penalties, given as in `adam`.
     """
     (R, size), P = estimate.shape, theta.shape[1]
     _add_importance[(-(-size // BLOCK) * R,)](
-        estimate, gradient, theta, share, size, P, R, *forces_as_arguments(theta, pulls, decay),
+        estimate, gradient, theta, scale, size, P, R, *pull_arguments(theta, pulls, decay),
         factor, len(pulls), decay is not None, square, BLOCK, num_warps=4,
     )  # fmt: skip
 
 
-def _idle(nothing: Tensor, idle: Idle | None) -> list[Any]:
-    """The arguments of kernels for numbers that are idle: none where every number moves."""
-    return [nothing, 0, 1, 0, 0] if idle is None else [idle.used, idle.first, idle.each, idle.last, len(idle.used)]
+def _idle_arguments(unused: Tensor, idle: Idle | None) -> list[Any]:
+    """Return the kernel arguments for idle heads; without any, every number is updated."""
+    return [unused, 0, 1, 0, 0] if idle is None else [idle.used, idle.first, idle.each, idle.last, len(idle.used)]
 
 
-def forces_as_arguments(
-    nothing: Tensor, pulls: list[tuple[Tensor, Tensor, Tensor]], decay: tuple[Tensor, Tensor] | None
+def pull_arguments(
+    unused: Tensor, pulls: list[tuple[Tensor, Tensor, Tensor]], decay: tuple[Tensor, Tensor] | None
 ) -> list[Any]:
-    """The arguments of kernels for up to two pulls and a decay."""
+    """Return the kernel arguments for up to two pulls and a decay; `unused`: any tensor, in place of absent ones."""
     assert len(pulls) <= 2
     arguments: list[Any] = []
     for strength, weight, target in pulls:
         arguments += [strength, weight, target, weight.shape[1], target.stride(0)]
-    arguments += [nothing, nothing, nothing, 0, 0] * (2 - len(pulls))
-    rates, groups = decay or (nothing, nothing)
+    arguments += [unused, unused, unused, 0, 0] * (2 - len(pulls))
+    rates, groups = decay or (unused, unused)
     return [*arguments, rates, groups, rates.shape[1]]
 
 
 @jit
 def _squares(rows: tensor, bounds: tensor, partial: tensor, stride: tensor, BLOCK: constexpr) -> None:
-    group, share, run = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
+    group, split, run = tl.program_id(0), tl.program_id(1), tl.program_id(2).to(tl.int64)
     begin, end = tl.load(bounds + group), tl.load(bounds + group + 1)
     total = tl.zeros([BLOCK], tl.float32)
-    for start in range(begin + share * BLOCK, end, tl.num_programs(1) * BLOCK):
+    for start in range(begin + split * BLOCK, end, tl.num_programs(1) * BLOCK):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(rows + run * stride + at, mask=at < end, other=0.0)
         total += x * x
-    tl.store(partial + (run * tl.num_programs(0) + group) * tl.num_programs(1) + share, tl.sum(total))
+    tl.store(partial + (run * tl.num_programs(0) + group) * tl.num_programs(1) + split, tl.sum(total))
 
 
 @jit
-def _here(first: tensor, R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
-    """The run of this program, and its places in the run's row, of those from `first` on. All runs at one place come
-    before any at the next: what they share, the groups, then comes from memory once.
+def _position(first: tensor, R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
+    """Return the run of this program and its positions in the row, counted from `first`.
+
+    All runs at one position come before any at the next, so that the groups, which they share, are loaded once.
     """
     return (tl.program_id(0) % R).to(tl.int64), first + tl.program_id(0) // R * BLOCK + tl.arange(0, BLOCK)
 
@@ -248,14 +249,14 @@ def _here(first: tensor, R: tensor, BLOCK: constexpr) -> tuple[tensor, tensor]:
 @jit
 def _all_idle(
     begin: tensor, R: tensor, used: tensor, first: tensor, each: tensor, last: tensor,
-    PIECES: constexpr, BLOCK: constexpr,
+    HEADS: constexpr, BLOCK: constexpr,
 ) -> tensor:  # fmt: skip
-    """Whether nothing moves in the places of this program, of those from `begin` on."""
+    """Return True if all positions of this program, counted from `begin`, are idle."""
     begin += tl.program_id(0) // R * BLOCK
     idle = (begin >= first) & (begin + BLOCK <= last)
-    for number in tl.static_range(PIECES):
-        piece = first + tl.load(used + number) * each
-        idle = idle & ((begin + BLOCK <= piece) | (begin >= piece + each))
+    for number in tl.static_range(HEADS):
+        head = first + tl.load(used + number) * each
+        idle = idle & ((begin + BLOCK <= head) | (begin >= head + each))
     return idle
 
 
@@ -264,21 +265,21 @@ def _pull(
     x: tensor, at: tensor, mask: tensor, run: tensor,
     strength: tensor, weight: tensor, target: tensor, size: tensor, stride: tensor, WHOLE: constexpr,
 ) -> tensor:  # fmt: skip
-    # A bound that cuts anywhere would have numbers fetched one by one.
-    there = mask if WHOLE else at < size
-    w = tl.load(weight + run * size + at, mask=there, other=0.0)
-    t = tl.load(target + run * stride + at, mask=there, other=0.0)
+    # With a bound at any position, numbers would be loaded one by one.
+    inside = mask if WHOLE else at < size
+    w = tl.load(weight + run * size + at, mask=inside, other=0.0)
+    t = tl.load(target + run * stride + at, mask=inside, other=0.0)
     return w * ((x - t) * tl.load(strength + run))
 
 
 @jit
-def forced(
+def add_pulls(
     g: tensor, x: tensor, at: tensor, mask: tensor, run: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor, PULLS: constexpr, DECAY: constexpr, WHOLE: constexpr = False,
 ) -> tensor:  # fmt: skip
-    """The gradient with the forces of penalties on the weights x. `WHOLE`: pulls act on all of them."""
+    """Return the gradient with the penalties on the weights x. `WHOLE`: pulls act on all of them."""
     if PULLS >= 1:
         g += _pull(x, at, mask, run, s1, w1, t1, n1, d1, WHOLE)
     if PULLS >= 2:
@@ -297,14 +298,14 @@ def _sgd(
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     momentum: tensor, PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
-    used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
+    used: tensor, first_idle: tensor, each: tensor, last: tensor, HEADS: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    if PIECES > 0 and _all_idle(begin, R, used, first_idle, each, last, PIECES, BLOCK):
+    if HEADS > 0 and _all_idle(begin, R, used, first_idle, each, last, HEADS, BLOCK):
         return
-    run, at = _here(begin, R, BLOCK)
+    run, at = _position(begin, R, BLOCK)
     mask, to = at < end, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
-    g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    g = add_pulls(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     if KEEP:
         tl.store(gradient + to, g, mask=mask)
     move, v = tl.load(moves + run), tl.load(velocity + to, mask=mask)
@@ -315,21 +316,21 @@ def _sgd(
 
 @jit
 def _add_importance(
-    estimate: tensor, gradient: tensor, theta: tensor, share: tensor, size: tensor, P: tensor, R: tensor,
+    estimate: tensor, gradient: tensor, theta: tensor, scale: tensor, size: tensor, P: tensor, R: tensor,
     s1: tensor, w1: tensor, t1: tensor, n1: tensor, d1: tensor,
     s2: tensor, w2: tensor, t2: tensor, n2: tensor, d2: tensor,
     rates: tensor, groups: tensor, G: tensor,
     factor: tensor, PULLS: constexpr, DECAY: constexpr, SQUARE: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    run, at = _here(0, R, BLOCK)
+    run, at = _position(0, R, BLOCK)
     mask, to = at < size, run * P + at
     g = tl.load(gradient + to, mask=mask)
     if PULLS >= 1 or DECAY:
         x = tl.load(theta + to, mask=mask)
-        g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
-    found = g * g if SQUARE else tl.abs(g)
+        g = add_pulls(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    value = g * g if SQUARE else tl.abs(g)
     into = estimate + run * size + at
-    tl.store(into, tl.load(into, mask=mask) + found * factor * tl.load(share + run), mask=mask)
+    tl.store(into, tl.load(into, mask=mask) + value * factor * tl.load(scale + run), mask=mask)
 
 
 @jit
@@ -341,14 +342,14 @@ def _adam(
     rates: tensor, groups: tensor, G: tensor,
     beta1: tensor, beta2: tensor, epsilon: tensor,
     PULLS: constexpr, DECAY: constexpr, KEEP: constexpr,
-    used: tensor, first_idle: tensor, each: tensor, last: tensor, PIECES: constexpr, BLOCK: constexpr,
+    used: tensor, first_idle: tensor, each: tensor, last: tensor, HEADS: constexpr, BLOCK: constexpr,
 ) -> None:  # fmt: skip
-    if PIECES > 0 and _all_idle(0, R, used, first_idle, each, last, PIECES, BLOCK):
+    if HEADS > 0 and _all_idle(0, R, used, first_idle, each, last, HEADS, BLOCK):
         return
-    run, at = _here(0, R, BLOCK)
+    run, at = _position(0, R, BLOCK)
     mask, to = at < P, run * P + at
     x, g = tl.load(theta + to, mask=mask), tl.load(gradient + to, mask=mask)
-    g = forced(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
+    g = add_pulls(g, x, at, mask, run, s1, w1, t1, n1, d1, s2, w2, t2, n2, d2, rates, groups, G, PULLS, DECAY)
     if KEEP:
         tl.store(gradient + to, g, mask=mask)
     move, step = tl.load(moves + run), tl.maximum(tl.load(steps + run), 1.0)

@@ -1,9 +1,9 @@
 """The windows of a convolution as rows of a matrix, in Triton; and weights in the order of such rows.
 
-Activations are (N, C, H, W) in channels_last memory with C a multiple of 8. A row holds its window tap by tap, the
-channels of a tap side by side: whatever is copied comes and goes in pieces of 8 channels, 16 bytes in bfloat16, and
-the rows suit the tensor cores. Backwards each element adds up the places that hold it, in float32 and in a fixed
-order: no atomics, so that sums repeat exactly. The plain versions serve where Triton is absent.
+Activations are (N, C, H, W) in channels_last memory with C a multiple of 8. A row holds its window tap by tap, with
+the channels of a tap contiguous: copies move 8 channels at a time, 16 bytes in bfloat16, and the rows suit the tensor
+cores. In the backward pass each element sums the rows that hold it, in float32 and in a fixed order: no atomics, so
+that sums repeat exactly. The plain versions are used where Triton is absent.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kenyon.backends.layers import padding_of
 from kenyon.backends.triton.fused import works
 from kenyon.utils.jit import jit
 
@@ -25,12 +26,12 @@ try:
 except ImportError:
     triton = None
 
-BLOCK, WARPS = 1024, 4  # elements of a program, 8 a thread
+BLOCK, WARPS = 1024, 4  # elements of a program, 8 per thread
 
 
 @dataclass(frozen=True)
 class Geometry:
-    """Down and right each: the kernel, its stride, and the zeros around the map."""
+    """Kernel size, stride and padding of a convolution, as (down, right)."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -38,12 +39,13 @@ class Geometry:
 
     @staticmethod
     def of(layer: nn.Conv2d) -> Geometry:
-        assert not isinstance(layer.padding, str) and layer.dilation == (1, 1)
-        pairs = (layer.kernel_size, layer.stride, layer.padding)
-        return Geometry(*((pair[0], pair[1]) for pair in pairs))
+        padding = padding_of(layer)
+        assert padding is not None and layer.dilation == (1, 1)
+        (h, w), (down, right) = layer.kernel_size, layer.stride
+        return Geometry((h, w), (down, right), padding)
 
     def places(self, height: int, width: int) -> tuple[int, int]:
-        """How many windows a map has."""
+        """Return the number of windows of a map, as (down, right)."""
         sides = zip((height, width), self.padding, self.kernel, self.stride, strict=True)
         down, right = ((side + 2 * around - kernel) // stride + 1 for side, around, kernel, stride in sides)
         return down, right
@@ -63,7 +65,7 @@ def available(x: Tensor) -> bool:
 
 
 def windows(x: Tensor, geometry: Geometry) -> Tensor:
-    """x (N, C, H, W) -> (N * H' * W', h * w * C)."""
+    """Return the windows of x (N, C, H, W) as rows (N * H' * W', h * w * C)."""
     down, right = geometry.places(*x.shape[2:])
     size = len(x) * down * right * geometry.taps * x.shape[1]
     if available(x) and x.shape[1] % 8 == 0 and size < 2**31:
@@ -74,8 +76,8 @@ def windows(x: Tensor, geometry: Geometry) -> Tensor:
 def windows_plain(x: Tensor, geometry: Geometry) -> Tensor:
     (h, w), (down, right), (above, left) = geometry.kernel, geometry.stride, geometry.padding
     pixels = F.pad(x.permute(0, 2, 3, 1), (0, 0, left, left, above, above))
-    found = pixels.unfold(1, h, down).unfold(2, w, right)  # (N, H', W', C, h, w)
-    return found.permute(0, 1, 2, 4, 5, 3).reshape(found.shape[:3].numel(), -1)
+    taken = pixels.unfold(1, h, down).unfold(2, w, right)  # (N, H', W', C, h, w)
+    return taken.permute(0, 1, 2, 4, 5, 3).reshape(taken.shape[:3].numel(), -1)
 
 
 class _Windows(torch.autograd.Function):
@@ -84,7 +86,7 @@ class _Windows(torch.autograd.Function):
         x = x.contiguous(memory_format=torch.channels_last)
         N, C, H, W = x.shape
         down, right = geometry.places(H, W)
-        ctx.shape, ctx.constants = x.shape, (C, H, W, down, right, *_spelled(geometry))
+        ctx.shape, ctx.constants = x.shape, (C, H, W, down, right, *_numbers(geometry))
         rows = x.new_empty((N * down * right, geometry.taps * C))
         _run(_lay, rows, x, rows, rows.numel(), *ctx.constants)
         return rows
@@ -99,16 +101,16 @@ class _Windows(torch.autograd.Function):
 
 
 def packed(weight: Tensor, inputs: int, outputs: int, dtype: torch.dtype) -> Tensor:
-    """Weights (K, O, I, h, w) in the order of rows and in another type: (K, outputs, h * w * inputs), with zeros for
-    what is more than O and I.
+    """Return weights (K, O, I, h, w) in the order of rows and in another type, (K, outputs, h * w * inputs), padded
+    with zeros beyond O and I.
     """
     K, O, I, h, w = weight.shape  # noqa: E741
     weight = weight.contiguous()
-    found = weight.new_empty((K, outputs, h * w * inputs), dtype=dtype)
-    if not available(weight) or not available(found):
+    rows = weight.new_empty((K, outputs, h * w * inputs), dtype=dtype)
+    if not available(weight) or not available(rows):
         return packed_plain(weight, inputs, outputs, dtype)
-    _run(_pack, found, weight, found, found.numel(), O, I, h * w, outputs, inputs)
-    return found
+    _run(_pack, rows, weight, rows, rows.numel(), O, I, h * w, outputs, inputs)
+    return rows
 
 
 def packed_plain(weight: Tensor, inputs: int, outputs: int, dtype: torch.dtype) -> Tensor:
@@ -116,15 +118,15 @@ def packed_plain(weight: Tensor, inputs: int, outputs: int, dtype: torch.dtype) 
     return F.pad(each, (0, inputs - each.shape[4], 0, 0, 0, 0, 0, outputs - each.shape[1])).flatten(2)
 
 
-def unpacked(rows: Tensor, shape: torch.Size, place: Tensor | None = None) -> Tensor:
-    """The way back for gradients: (K, outputs, h * w * inputs) -> (K, O, I, h, w), perhaps written to its place."""
+def unpacked(rows: Tensor, shape: torch.Size, memory: Tensor | None = None) -> Tensor:
+    """Invert `packed` for gradients, (K, outputs, h * w * inputs) -> (K, O, I, h, w), into `memory` if given."""
     _, O, I, h, w = shape  # noqa: E741
-    found = rows.new_empty(shape) if place is None else place
+    weight = rows.new_empty(shape) if memory is None else memory
     outputs, inputs = rows.shape[1], rows.shape[2] // (h * w)
-    if not available(rows) or not found.is_contiguous():
-        return found.copy_(unpacked_plain(rows, shape))
-    _run(_unpack, found, rows.contiguous(), found, found.numel(), O, I, h * w, outputs, inputs)
-    return found
+    if not available(rows) or not weight.is_contiguous():
+        return weight.copy_(unpacked_plain(rows, shape))
+    _run(_unpack, weight, rows.contiguous(), weight, weight.numel(), O, I, h * w, outputs, inputs)
+    return weight
 
 
 def unpacked_plain(rows: Tensor, shape: torch.Size) -> Tensor:
@@ -132,7 +134,7 @@ def unpacked_plain(rows: Tensor, shape: torch.Size) -> Tensor:
     return rows.view(K, rows.shape[1], h, w, -1)[:, :O, ..., :I].permute(0, 1, 4, 2, 3)
 
 
-def _spelled(geometry: Geometry) -> tuple[int, ...]:
+def _numbers(geometry: Geometry) -> tuple[int, ...]:
     return (*geometry.kernel, *geometry.stride, *geometry.padding)
 
 
@@ -152,8 +154,8 @@ def _lay(
     iy = row // RIGHT % DOWN * SY + tap // w - PY
     ix = row % RIGHT * SX + tap % w - PX
     inside = (e < size) & (iy >= 0) & (iy < H) & (ix >= 0) & (ix < W)
-    found = tl.load(x + ((row // (RIGHT * DOWN) * H + iy) * W + ix) * C + c, mask=inside, other=0.0)
-    tl.store(rows + e, found, mask=e < size)
+    value = tl.load(x + ((row // (RIGHT * DOWN) * H + iy) * W + ix) * C + c, mask=inside, other=0.0)
+    tl.store(rows + e, value, mask=e < size)
 
 
 @jit
@@ -170,11 +172,11 @@ def _gather(
     for above in tl.static_range((h + SY - 1) // SY):  # the windows that hold this pixel, from the last to the first
         oy = y // SY - above
         i = y - oy * SY
-        rightly = (e < size) & (oy >= 0) & (oy < DOWN) & (i < h)
+        in_row = (e < size) & (oy >= 0) & (oy < DOWN) & (i < h)
         for before in tl.static_range((w + SX - 1) // SX):
             ox = x // SX - before
             j = x - ox * SX
-            mask = rightly & (ox >= 0) & (ox < RIGHT) & (j < w)
+            mask = in_row & (ox >= 0) & (ox < RIGHT) & (j < w)
             place = ((first + oy) * RIGHT + ox) * (h * w * C) + (i * w + j) * C + c
             total += tl.load(rows + place, mask=mask, other=0.0).to(tl.float32)
     tl.store(dx + e, total.to(dx.dtype.element_ty), mask=e < size)
@@ -189,8 +191,8 @@ def _pack(
     c, tap = e % INPUTS, e // INPUTS % T
     o, k = e // (INPUTS * T) % OUTPUTS, e // (INPUTS * T * OUTPUTS)
     mask = (e < size) & (c < I) & (o < O)
-    found = tl.load(weight + ((k * O + o) * I + c) * T + tap, mask=mask, other=0.0)
-    tl.store(rows + e, found.to(rows.dtype.element_ty), mask=e < size)
+    value = tl.load(weight + ((k * O + o) * I + c) * T + tap, mask=mask, other=0.0)
+    tl.store(rows + e, value.to(rows.dtype.element_ty), mask=e < size)
 
 
 @jit
@@ -201,5 +203,5 @@ def _unpack(
     e = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tap, c = e % T, e // T % I
     o, k = e // (T * I) % O, e // (T * I * O)
-    found = tl.load(rows + ((k * OUTPUTS + o) * T + tap) * INPUTS + c, mask=e < size, other=0.0)
-    tl.store(weight + e, found, mask=e < size)
+    value = tl.load(rows + ((k * OUTPUTS + o) * T + tap) * INPUTS + c, mask=e < size, other=0.0)
+    tl.store(weight + e, value, mask=e < size)

@@ -25,7 +25,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from kenyon.backends.torch.module import Lent
+from kenyon.backends.torch.module import FunctionalCall
 from kenyon.benchmarks.registry import find_benchmark, make
 from kenyon.data.tasks import Stream, holds_images
 from kenyon.datasets.images import as_bytes, open_image
@@ -212,7 +212,7 @@ def _through(backbone: nn.Module, params: dict[str, Tensor], images: Tensor, lay
     handle = backbone.get_submodule(layer).register_forward_hook(hook)
     training = backbone.training
     try:
-        features = Lent(backbone.eval())(params, images)
+        features = FunctionalCall(backbone.eval())(params, images)
     finally:
         handle.remove()
         backbone.train(training)
