@@ -210,7 +210,7 @@ class Protection:
             return
         for optimizer in map(bare_optimizer, optimizers):
             if not isinstance(optimizer, torch.optim.Optimizer):
-                raise ConfigError(f"track takes optimisers of torch.optim, not a {type(optimizer).__name__}.")
+                raise ConfigError(f"track takes optimizers of torch.optim, not a {type(optimizer).__name__}.")
             self.path.follow(optimizer)
 
     def consolidate(self, loader: Iterable[Any] | None = None, predict: Predict = inputs_and_labels) -> None:
