@@ -42,9 +42,9 @@ class Outputs:
     # With value heads: their outputs (..., B), and the sum of the learners' vectors (..., B, F)
     values: Tensor | None = None
     vector: Tensor | None = None
-    earlier: Tensor | None = None  # (..., n, B, C) logits of the heads of earlier tasks, if they are asked for
     # In training with batch normalization: running statistics updated with this batch, (K, ...) by name
     statistics: dict[str, Tensor] | None = None
+    earlier: Tensor | None = None  # (..., n, B, C) logits of the heads of earlier tasks, if they are asked for
 
 
 class Heads:
