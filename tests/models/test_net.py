@@ -1,4 +1,4 @@
-"""The fleet's network against learners written out by hand."""
+"""The network of runs and learners against learners written out by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_absent_classes_never_win() -> None:
     counts = (2, 5, 3)
     net, hand = make("digits", 6, 3, counts)
     row, x = net.initial([1])[0].double(), images("digits", 20)
-    net.layout.view(row, "head.bias")[0, 2:] = 1e6  # whatever stands in the unused part of a row
+    net.layout.view(row, "head.bias")[0, 2:] = 1e6  # in the unused part of a row
     net.layout.view(row, "head.weight")[2, 3:] = 1e6
     for task, count in enumerate(counts):
         out = net.forward(row, x, head(task), own=True)
@@ -72,7 +72,7 @@ def test_initial_rows_are_empty_where_there_is_no_class() -> None:
 
 
 def test_heads_may_begin_at_zero() -> None:
-    """And nothing else does: backbones are drawn as they are without it."""
+    """Only heads: backbones have the same initial weights as without the option."""
     drawn, (zero, hand) = make("digits", 6, 2, (2, 5))[0], make("digits", 6, 2, (2, 5), first_heads="zero")
     rows = [net.initial([1])[0].double() for net in (drawn, zero)]
     parts = hand.cut(rows[1])
@@ -127,7 +127,7 @@ def test_several_heads_at_once(gate: bool) -> None:
         assert (out.logits[i, counts[task] :] < -1e8).all()
 
 
-# ---------------------------------------------------------------------- first weights
+# ---------------------------------------------------------------------- initial weights
 
 
 @pytest.mark.parametrize("diversity", ["high", "medium", "low"])
@@ -141,7 +141,7 @@ def test_diversity(diversity: str) -> None:
             assert torch.equal(view[0, 0], view[0, k]) == (diversity != "high")
     before = {name: view.clone() for name, view in views.items()}
     for view in views.values():
-        view[:, 1] += 1.0  # learning in one learner stays there
+        view[:, 1] += 1.0  # a change of one learner does not reach the others
     for name, view in views.items():
         for k in (0, 2):
             assert torch.equal(view[:, k], before[name][:, k])
@@ -168,30 +168,31 @@ def test_low_diversity_switches_off_every_kind_of_dropout() -> None:
     torch.testing.assert_close(f, net._features(row, x, None))
 
 
-def test_first_weights_depend_on_the_seed_alone() -> None:
+def test_initial_weights_depend_on_the_seed_alone() -> None:
     net, _ = make("cifar", 2, 2)
     torch.manual_seed(1)
     state = torch.get_rng_state()
     rows = net.initial([3, 7, 5])
-    assert torch.equal(torch.get_rng_state(), state)  # PyTorch's own generator is left alone
+    assert torch.equal(torch.get_rng_state(), state)  # PyTorch's generator does not change
     torch.manual_seed(2)
     again, _ = make("cifar", 2, 2)
     assert torch.equal(again.initial([7])[0], rows[1])
     assert torch.equal(again.initial([5, 3]), rows[[2, 0]])
     assert not torch.equal(rows[0], rows[1])
-    more, _ = make("cifar", 2, 3, (4, 4, 4))  # more learners or tasks do not change those that were there
+    more, _ = make("cifar", 2, 3, (4, 4, 4))  # more learners or tasks do not change the others
     one, other = net.layout.views(rows[0]), more.layout.views(more.initial([3])[0])
     for name in net.backbone_names:
         assert torch.equal(one[name], other[name][:2])
     assert torch.equal(one["head.weight"], other["head.weight"][:2])
 
 
-def test_heads_that_act_begin_nearly_even() -> None:
-    """Rows of length 0.01 at right angles and no bias, so that whatever the learners say hardly prefers an action; a
-    value head is one row of length 1."""
+def test_policy_heads_are_initially_nearly_uniform() -> None:
+    """Orthogonal rows of length 0.01 and no bias, so that no features prefer an action; a value head is one row of
+    length 1.
+    """
     net = Net(nn.Linear(12, 12, bias=False), (12,), (3, 5), values=True, in_place=False)
     row = net.initial([4])[0]
-    net.layout.view(row, "weight")[0] = torch.eye(12)  # the learner says what it sees
+    net.layout.view(row, "weight")[0] = torch.eye(12)  # features equal inputs
     p = {name: net.layout.view(row, name).double() for name in net.head_names}
     for task, count in enumerate((3, 5)):
         W = p["head.weight"][task, :count]
@@ -199,12 +200,12 @@ def test_heads_that_act_begin_nearly_even() -> None:
         assert float(p["value.weight"][task].norm()) == pytest.approx(1, rel=1e-5)
     assert not p["head.weight"][0, 3:].any() and not p["head.bias"].any() and not p["value.bias"].any()
     assert not torch.equal(p["head.weight"][0, :3], p["head.weight"][1, :3])
-    vectors = 30 * torch.rand(1, 100, 12)  # as long as those that games leave behind
+    vectors = 30 * torch.rand(1, 100, 12)  # as long as those after learning a game
     out = net.forward(row, vectors[0], torch.tensor([1]))
     assert float(out.logits.softmax(-1).max()) < 0.6 and float(out.logits.softmax(-1).min()) > 0.05
 
 
-def test_first_weights_have_pytorchs_ranges() -> None:
+def test_initial_weights_have_pytorchs_ranges() -> None:
     """Uniform in +-1/sqrt(fan-in), weights and biases: PyTorch's default for convolutions and dense layers."""
     net, hand = make("cifar", 8, 3, (5,) * 4)
     p = hand.cut(net.initial([11])[0].double())
@@ -221,7 +222,7 @@ def test_first_weights_have_pytorchs_ranges() -> None:
             assert values.unique().numel() > 0.98 * len(values)
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- errors
 
 
 def test_groupnorm_is_understood() -> None:
@@ -235,8 +236,8 @@ def test_groupnorm_is_understood() -> None:
         torch.testing.assert_close(net._features(row, x, None)[k], y)
 
 
-def test_weights_that_nobody_can_draw_are_refused() -> None:
-    """A parameter of a module without reset_parameters would start as whatever the memory holds."""
+def test_weights_that_cannot_be_drawn_are_refused() -> None:
+    """A parameter of a module without reset_parameters would start from uninitialized memory."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -270,7 +271,7 @@ def test_dropout_of_everything_is_refused() -> None:
 
 
 def test_views_of_some_names_are_those_of_all() -> None:
-    """Neighbours that are not asked for are split off as one; their gradient is zero."""
+    """Adjacent parts that are not named are one part of the split; their gradient is zero."""
     layout = Layout({"a": (2, 3), "b": (4,)}, {"c": (1,), "d": (2, 2), "e": (3,)})
     rows = torch.randn(2, layout.size, requires_grad=True)
     whole = layout.views(rows)

@@ -1,4 +1,4 @@
-"""The groups of hidden nodes, and how active the nodes are."""
+"""Groups of hidden nodes, and activations of nodes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_groups_hold_every_weight_of_the_backbone_once(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BACKBONES)
-def test_activations_are_those_that_modules_show(kind: str) -> None:
-    """Behind the nonlinearity, before pooling and dropout; mean over the map, sum over the batch."""
+def test_activations_are_those_of_the_modules(kind: str) -> None:
+    """After the nonlinearity, before pooling and dropout; mean over the map, sum over the batch."""
     net, nodes, theta = make(kind)
     shape = BACKBONES[kind][1]
     images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
@@ -66,7 +66,7 @@ def test_activations_are_those_that_modules_show(kind: str) -> None:
             torch.testing.assert_close(mine.view(2, -1)[k], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_dropout_on_the_way_scales_what_it_keeps() -> None:
+def test_dropout_keeps_the_mean_activation() -> None:
     """A linear network: its mean activation with dropout is that without it, and every batch has its own draws."""
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(64, 400), nn.Dropout(0.25), nn.Linear(400, 3))
     net = Net(backbone, (1, 8, 8), (2,))
@@ -84,8 +84,8 @@ def test_dropout_on_the_way_scales_what_it_keeps() -> None:
     assert not torch.equal(drawn[0][400:], still[400:])
 
 
-def test_a_layer_hears_whole_nodes_of_the_layer_before() -> None:
-    """A channel is heard through all taps of a kernel, and through all places of a flattened map."""
+def test_the_input_mask_selects_whole_nodes_of_the_layer_before() -> None:
+    """A channel is the input of all taps of a kernel, and of all positions of a flattened map."""
     _, nodes, _ = make("cifar", K=1)
     before = torch.tensor([[[True, False]], [[False, True]]])  # (R, K, 2 channels)
     conv2 = nodes.layers[1]
@@ -99,7 +99,7 @@ def test_a_layer_hears_whole_nodes_of_the_layer_before() -> None:
     assert nodes.input_mask(nodes.layers[0], None).all()
 
 
-def test_backbones_whose_nodes_are_not_known_are_refused() -> None:
+def test_backbones_with_unknown_layers_are_refused() -> None:
     net = Net(nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.LayerNorm(4)), (1, 8, 8), (2,))
     with pytest.raises(ConfigError, match=r"nn\.Sequential"):
         Nodes(net)

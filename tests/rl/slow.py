@@ -1,4 +1,4 @@
-"""PPO written out from the equations in plain loops, in float64, for tests to hold the fast code against."""
+"""PPO from the equations in plain loops and float64, the reference of tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def slow_advantages(rewards: Tensor, ended: Tensor, values: Tensor, discount: float, gae: float) -> list[list[float]]:
-    """Of one run, (T, N): every advantage as a sum over the rest of its episode."""
+    """Return the advantages of one run, (T, N), each as a sum over the rest of its episode."""
     T, N = rewards.shape
     found = [[0.0] * N for _ in range(T)]
     for n in range(N):
@@ -66,7 +66,7 @@ class SlowNet:
 
 
 def slow_ppo(net: SlowNet, samples: Sequence[Mapping[str, Tensor]], clip: float, value: float) -> Tensor:
-    """The loss of some samples, differentiable."""
+    """Return the differentiable loss of samples."""
     total = torch.zeros((), dtype=torch.float64)
     for sample in samples:
         vector = net.together(sample["image"])

@@ -36,8 +36,8 @@ def test_gradients_are_clipped_row_by_row(seed: int, most: float) -> None:
 
 @given(seed=st.integers(0, 1000), games=st.integers(1, 5), how=st.sampled_from(["sum", "average", 0.7, "last"]))
 @settings(max_examples=30, deadline=None)
-def test_one_anchor_holds_weights_as_one_a_game_would(seed: int, games: int, how: Any) -> None:
-    """The sum over games of F_t (x - theta_t)^2 and that of the pair that is kept differ by a constant."""
+def test_one_merged_anchor_equals_one_per_game(seed: int, games: int, how: Any) -> None:
+    """The sum over games of F_t (x - theta_t)^2 and that of the merged pair differ by a constant."""
     g = torch.Generator().manual_seed(seed)
     found = torch.rand(games, 4, generator=g, dtype=torch.float64)
     found[:, 0] = 0  # a weight that never mattered
@@ -73,7 +73,7 @@ def test_which_anchors_are_published() -> None:
 
 
 class Recorded(Agents):
-    """Keeps the samples of all minibatches, in the order in which they are met."""
+    """Stores the samples of all minibatches, in their order."""
 
     def keep(self) -> list[list[list[dict[str, Tensor]]]]:
         kept: list[list[list[dict[str, Tensor]]]] = [[] for _ in self.seeds]
@@ -121,8 +121,8 @@ def test_importance_is_that_of_the_definition(kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("asked", [20, 8, 3, 1])
-def test_rollouts_of_importance_go_on_from_each_other(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is the last 8 steps of one play, `new` of them its own, weighed as a whole; nothing else is played."""
+def test_rollouts_of_importance_continue_each_other(asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is the last 8 steps of one play, `new` of them new, with advantages over all 8; nothing else is played."""
     new, ppo = min(asked, 8), replace(SHORT, importance_steps=asked, importance_rollouts=4)
     a = agents("ewc", ["catch", "sort"], [3], ppo)
     a.enter_game()
@@ -148,12 +148,12 @@ def test_rollouts_of_importance_go_on_from_each_other(asked: int, monkeypatch: p
         expected = (expected - expected.mean()) / (expected.std() + 1e-5)
         torch.testing.assert_close(one["advantages"].double(), expected, rtol=1e-4, atol=1e-5)
     last = torch.cat([one["observations"][-new:] for one in seen])
-    assert len(last.flatten(1).unique(dim=0)) > new  # the game goes on
+    assert len(last.flatten(1).unique(dim=0)) > new  # the game continues
 
 
 @pytest.mark.parametrize("name", ["ewc", "cpr-ewc", "ewc-af1", "caf-ewc"])
 def test_a_step_of_the_second_game_is_that_of_the_equations(name: str) -> None:
-    """PPO, stability protection, AF-1, AF-S or CPR; the norm of all of it clipped; Adam with its own epsilon."""
+    """PPO, stability protection, AF-1, AF-S or CPR; the norm of their sum clipped; Adam with its own epsilon."""
     a = agents(name, ["catch", "sort"], [5, 6], lambda_sp=3.0)
     g = torch.Generator().manual_seed(0)
     a.importance.copy_(torch.rand(a.importance.shape, generator=g))
@@ -193,7 +193,7 @@ def test_a_step_of_the_second_game_is_that_of_the_equations(name: str) -> None:
 
 
 def _decay(parts: dict[str, Tensor], a: Agents) -> Tensor:
-    """Squares of all weights and of the present heads; several learners are weighed by K softmax(a_l)."""
+    """Return squares of all weights and of the present heads; several learners are weighted by K softmax(a_l)."""
     total = sum((parts[name][1] ** 2).sum() for name in ("head.weight", "head.bias", "value.weight", "value.bias"))
     assert isinstance(total, Tensor)
     for number, name in enumerate(a.net.backbone_names):

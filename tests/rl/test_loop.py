@@ -1,4 +1,4 @@
-"""The loop: it learns, it forgets, and a run's numbers depend on nothing but its seed and configuration."""
+"""The loop learns and forgets, and the numbers of a run are a function of its seed and configuration."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_runs_together_equal_runs_alone(name: str) -> None:
 
 
 def test_convolutions_run_by_run_equal_runs_alone() -> None:
-    """Such a network computes run after run, and the games of several are stepped by threads."""
+    """The network computes run after run, and threads step the games of several runs."""
     together = agents("ewc", ["catch", "sort"], [3, 8, 9], backbone=convolutional(1))
     assert not together.net.together
     together.run()
@@ -99,7 +99,7 @@ def test_convolutions_run_by_run_equal_runs_alone() -> None:
 
 
 def test_copies_in_turns_are_played_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups of 1 and 3 copies: what is seen, done and weighed is the same, and so is what the run learns of it."""
+    """Groups of 1 and 3 copies: observations, actions and advantages are the same, and so are the learned weights."""
 
     def few(game: str, copies: int, seed: int, first: int) -> MiniGames:
         games = MiniGames(game, first + copies, seed)
@@ -145,7 +145,7 @@ def test_a_run_that_diverges_leaves_the_others_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("name", ["finetune", "ewc", "si", "caf-ewc"])
-def test_a_saved_run_goes_on_as_if_nothing_had_happened(name: str, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_numbers_of_an_uninterrupted_one(name: str, tmp_path: Path) -> None:
     games = ["catch", "sort"]
     whole = agents(name, games, [1, 2])
     moments: list[tuple[int, int]] = []
@@ -205,7 +205,7 @@ def test_games_that_cannot_be_saved_begin_new_episodes(tmp_path: Path) -> None:
 
 
 def test_evaluations_play_the_same_games_again_with_other_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One game a run is made for all evaluations of it, each begins with a seed of its own, and all are closed."""
+    """A game is made once per run for all its evaluations, each has a seed of its own, and all are closed."""
     made: list[Toy] = []
     begun: list[int] = []
 
@@ -223,7 +223,7 @@ def test_evaluations_play_the_same_games_again_with_other_seeds(monkeypatch: pyt
     assert len(begun) == len(set(begun)) == 2 * (2 * 1 + 2 * 2)  # runs x (evaluations x games seen)
 
 
-def test_scores_of_a_policy_are_the_same_alone_and_in_a_fleet() -> None:
+def test_scores_of_a_policy_are_the_same_alone_and_together() -> None:
     a = agents("caf-ewc", ["catch", "sort", "resort"], [3, 4, 5])
     theta = a.theta * torch.tensor([1.0, 3.0, 9.0]).view(3, 1)
 
@@ -298,7 +298,7 @@ def test_actions_of_an_evaluation_may_be_drawn() -> None:
 
 
 def test_several_action_counts_share_a_network() -> None:
-    """Actions that a game does not have are never taken."""
+    """Absent actions of a game are never taken."""
 
     class Few(Cues):
         actions = 2
@@ -314,7 +314,7 @@ def test_several_action_counts_share_a_network() -> None:
 
 @pytest.mark.parametrize("learners", [1, 3])
 def test_the_atari_network_is_the_same_however_it_is_computed(learners: int) -> None:
-    """All learners at once, as on a GPU, and each by its plain module: features and gradients."""
+    """Features and gradients of all learners at once, as on a GPU, equal those of plain modules."""
     module = atari_cnn(4, learners)
     executor = Stacked(module, (4, 84, 84), learners)
     module.double()

@@ -1,4 +1,4 @@
-"""The tiny games: hand-worked rounds, perfect play, random play, and properties of every copy."""
+"""The small games: hand-worked rounds, perfect play, random play, and properties of every copy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ seeds = st.integers(0, 2**31)
 
 
 def place(game: str, player: tuple[int, int], thing: tuple[int, int], left: int) -> MiniGames:
-    """One copy, in the given position of its first round."""
+    """Return one copy in the given position of its first round."""
     found = mini.make(game, 1, 0, True)
     found.player, found.thing, found.left = np.array([player]), np.array([thing]), np.array([left])
     return found
@@ -33,7 +33,7 @@ def play(game: MiniGames, *actions: int) -> list[Moment]:
 
 
 def drawn(game: MiniGames) -> list[str]:
-    """The board in letters: # the thing, P the player."""
+    """Return the board in letters: # the object, P the player."""
     thing, player = game.load(game.save())[0]
     return [
         "".join("P" if p else "#" if t else "." for t, p in zip(*row, strict=True))
@@ -130,7 +130,7 @@ def test_an_episode_is_four_rounds_and_then_another_begins() -> None:
 
 
 def towards(game: MiniGames) -> npt.NDArray[np.int64]:
-    """The action that leads nearest to the thing's place."""
+    """Return the action that leads nearest to the object."""
     return _best(game, lambda places: -np.abs(places - game.thing).sum(axis=-1))
 
 
@@ -139,13 +139,13 @@ def sideways(game: MiniGames) -> npt.NDArray[np.int64]:
 
 
 def away(game: MiniGames) -> npt.NDArray[np.int64]:
-    """To the far wall of the beam, which stands where the player stood."""
+    """Move to the farther wall: the beam is where the player was."""
     aim = np.where(game.thing[:, 1] < SIDE / 2, LAST, 0)
     return _best(game, lambda places: -np.abs(places[..., 1] - aim))
 
 
 def escape(game: MiniGames) -> npt.NDArray[np.int64]:
-    """An action after which the round can still be won."""
+    """Return an action after which the round can still be won."""
     chosen = []
     for player, thing, left in zip(game.player, game.thing, game.left, strict=True):
         at = (tuple(map(int, player)), tuple(map(int, thing)), int(left))
@@ -160,7 +160,7 @@ def _best(game: MiniGames, worth: Callable[[npt.NDArray[np.int64]], npt.NDArray[
 
 @cache
 def _survives(player: tuple[int, int], thing: tuple[int, int], left: int, action: int) -> bool:
-    """Whether fleeing succeeds with this action and some others after it, by trying them all."""
+    """Return True if some continuation of this action escapes, by trying all."""
     game = place("flee", player, thing, left)
     (moment,) = play(game, action)
     if game.round[0]:
@@ -229,7 +229,7 @@ def test_moments_are_well_formed(name: str, seed: int, copies: int, steps: int) 
 
 @settings(max_examples=25, deadline=None)
 @given(name=games, seed=seeds, before=st.integers(0, 40), after=st.integers(1, 40))
-def test_saved_games_go_on_alike(name: str, seed: int, before: int, after: int) -> None:
+def test_saved_games_continue_alike(name: str, seed: int, before: int, after: int) -> None:
     game = mini.make(name, 3, seed, True)
     random_play(game, before, 1)
     saved = game.save()
@@ -243,7 +243,7 @@ def test_saved_games_go_on_alike(name: str, seed: int, before: int, after: int) 
 
 @settings(max_examples=15, deadline=None)
 @given(name=games, seed=seeds)
-def test_the_same_seed_plays_alike_and_a_reset_begins_anew(name: str, seed: int) -> None:
+def test_the_same_seed_plays_alike_also_after_a_reset(name: str, seed: int) -> None:
     first, second = (mini.make(name, 4, seed, True) for _ in range(2))
     start = first.reset()
     moments = random_play(first, 40, 0)
@@ -264,8 +264,8 @@ def test_games_with_a_new_seed_play_like_new_ones(name: str, seed: int) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(name=games, seed=seeds)
-def test_copies_know_nothing_of_each_other(name: str, seed: int) -> None:
-    """The first two of five copies play as two alone, whatever the others do."""
+def test_copies_are_independent(name: str, seed: int) -> None:
+    """The first two of five copies play as two alone, for any actions of the others."""
     few, many = mini.make(name, 2, seed, True), mini.make(name, 5, seed, True)
     draw = np.random.default_rng(seed)
     for _ in range(40):

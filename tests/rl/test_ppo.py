@@ -80,7 +80,7 @@ def test_a_clipped_ratio_has_no_gradient_and_a_harmful_one_has() -> None:
     assert slope.tolist() == pytest.approx([0.0, 0.75])
 
 
-def test_actions_are_drawn_as_likely_as_they_are() -> None:
+def test_actions_are_sampled_with_their_probabilities() -> None:
     logits = torch.tensor([1.0, 0.0, 2.0, -1e9]).expand(20_000, 4)
     chance = (torch.arange(20_000) + 0.5) / 20_000
     counts = torch.bincount(sample_actions(logits, chance, 3), minlength=4) / 20_000
@@ -90,15 +90,15 @@ def test_actions_are_drawn_as_likely_as_they_are() -> None:
     assert float(mean_entropy(torch.zeros(5, 8))) == pytest.approx(math.log(8))
 
 
-def test_an_action_is_drawn_by_where_a_number_falls() -> None:
+def test_the_interval_of_a_number_selects_the_action() -> None:
     """Probabilities 0, 1/2 and 1/2: [0, 1/2) is the second action, [1/2, 1) the third, and the first never comes."""
     logits = torch.tensor([-torch.inf, 0.0, 0.0])
     for chance, action in ((0.0, 1), (0.4999, 1), (0.5, 2), (0.9999, 2)):
         assert int(sample_actions(logits, torch.tensor(chance), 3)) == action
 
 
-def test_what_the_network_looks_at() -> None:
-    """Bytes as numbers from 0 to 1, with empty channels where the network is computed with more."""
+def test_network_input() -> None:
+    """Bytes become numbers from 0 to 1, with zero channels if the executor takes more."""
     pixels = torch.tensor([0, 51, 255, 102], dtype=torch.uint8).view(1, 1, 2, 2)
     for wanted in (None, 1, 3):
         net = SimpleNamespace(dtype=torch.float32, executor=SimpleNamespace(input_channels=wanted))

@@ -37,7 +37,7 @@ def test_measures_by_hand() -> None:
     assert stability(R) == pytest.approx((5 / 10 + 10 / 40) / 2)
 
 
-def test_the_curve_accumulates_over_the_games_met_so_far() -> None:
+def test_the_curve_accumulates_over_the_games_learned_so_far() -> None:
     expected = [0.5, 1.0, 0.8 + 0.4, 0.6 + 0.8, 0.4 + 0.6 + 0.5, 0.5 + 0.2 + 1.5]
     np.testing.assert_allclose(accumulated_curve(RUN, BEST), expected)
 
@@ -67,7 +67,7 @@ def test_summary_over_runs() -> None:
     np.testing.assert_allclose(found.curve_sem, accumulated_curve(RUN, BEST))
 
 
-def test_a_game_that_never_scored_has_nothing_to_keep() -> None:
+def test_a_game_that_never_scored_has_no_stability() -> None:
     R = np.array([[-4.0, NAN, NAN], [-5.0, 8.0, NAN], [3.0, 2.0, 1.0]])
     assert stability(R) == 0.25
     assert stability(np.array([[0.5, NAN], [0.25, 1.0]])) == 0.5  # however small its score was
@@ -80,7 +80,7 @@ def test_one_game_has_no_plasticity_or_stability() -> None:
     assert found.np is None and found.ns is None
 
 
-def test_what_cannot_be_measured_says_so() -> None:
+def test_errors_of_what_cannot_be_measured() -> None:
     with pytest.raises(ConfigError, match="5 evaluations are not equally many for each of 3 games"):
         after_each(RUN[:5])
     with pytest.raises(ResultsError, match=r"never scored above 0 in Boxing \(-3\)"):

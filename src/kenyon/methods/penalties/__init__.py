@@ -16,7 +16,8 @@ from kenyon.methods.penalties.weights import (
     weighed,
 )
 
-Decay, Pull = WeightDecay, QuadraticPull  # names of version 0.1
+Decay = WeightDecay  # names of version 0.1
+Pull = QuadraticPull
 
 __all__ = [
     "ActiveForgetting1",
