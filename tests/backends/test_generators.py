@@ -21,10 +21,11 @@ from kenyon.backends.torch.generators import (
     OwnGenerators,
     UserCode,
     layer_by_layer,
+    seeded,
 )
 from kenyon.backends.torch.module import General
 from kenyon.models import Net
-from kenyon.models.initial import check_drawable, initial_parameters, seeded
+from kenyon.models.initial import check_drawable, initial_parameters
 from tests.noise import noise, untouched
 
 SEED = 77

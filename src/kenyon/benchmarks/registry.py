@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from kenyon.backends.torch.generators import seeded
 from kenyon.backends.torch.module import has_constants
 from kenyon.data import SourceSpec, find_source, register
 from kenyon.data.sources import Loader, register_read
 from kenyon.errors import ConfigError, unknown
 from kenyon.models import Backbone, Net, Start
-from kenyon.models.initial import seeded
 from kenyon.training.regime import Training
 from kenyon.utils.user_code import import_file
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch import nn
 
+from kenyon.backends.torch.generators import seeded
 from kenyon.backends.torch.module import split_backbone
 from kenyon.data.tasks import Heads, Stream
 from kenyon.errors import shown, unknown
 from kenyon.estimator.errors import SettingError, as_setting_errors, flag, number, one_of, whole
 from kenyon.methods import METHODS, Method, find_method
 from kenyon.models import Diversity, Net, Start
-from kenyon.models.initial import seeded
 from kenyon.training import Trainer, Training
 from kenyon.training.device import choose_device
 from kenyon.utils.threads import single_precision

@@ -11,12 +11,12 @@ import torch
 
 from kenyon.errors import expected
 from kenyon.experiments.store import PointFolder
-from kenyon.training import Trainer
 
 if TYPE_CHECKING:
     from kenyon.experiments.grid import RunSpec
     from kenyon.integrations.loggers import Log, LoggedRun
     from kenyon.rl.trainer import Agents
+    from kenyon.training import Trainer
 
 
 class Progress(Protocol):

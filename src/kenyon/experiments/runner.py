@@ -35,7 +35,7 @@ from kenyon.experiments.store import (
     remove_finished,
 )
 from kenyon.experiments.training import train_tasks
-from kenyon.training import choose_device
+from kenyon.training.device import choose_device
 from kenyon.utils.determinism import deterministic as deterministically
 from kenyon.utils.files import as_path
 

@@ -24,8 +24,15 @@ from kenyon.experiments.results import FleetOrigin, Result, Run
 from kenyon.experiments.store import Job, PointFolder, identity_of, state_path
 from kenyon.methods import Method, find_method
 from kenyon.models import Net
-from kenyon.training import Interrupted, Trainer
-from kenyon.training.checkpoint import REST, SAVE_EVERY, Checkpointer, StateError, load_state
+from kenyon.training.checkpoint import (
+    REST,
+    SAVE_EVERY,
+    Checkpointer,
+    Interrupted,
+    StateError,
+    load_state,
+)
+from kenyon.training.trainer import Trainer
 from kenyon.utils.determinism import is_deterministic
 from kenyon.utils.files import write_atomically
 from kenyon.utils.threads import cpu_threads

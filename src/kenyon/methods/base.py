@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from kenyon.backends.triton.losses import weighted_cross_entropy
 from kenyon.errors import ConfigError
 from kenyon.methods.mechanism import Mechanism
-from kenyon.methods.path_importance import Importance
 from kenyon.methods.penalties.predictions import NEEDS, PredictionPenalty, needs_of
 from kenyon.methods.penalties.weights import ParameterPenalty, Penalty
-from kenyon.models import Net, Outputs
+
+if TYPE_CHECKING:
+    from kenyon.methods.path_importance import Importance
+    from kenyon.models import Net, Outputs
 
 ReplayForm = Literal["published", "mixed"]
 LEARNERS = 5  # of a multi-learner method, like the five compartments
@@ -68,7 +70,12 @@ def cross_entropy(out: Outputs, labels: Tensor, weight: Tensor) -> Tensor:
     return weighted_cross_entropy(out.logits, labels, weight)
 
 
-LEARN = Stage("learn", Net.forward, cross_entropy)
+def whole_network(net: Net, *args: Any, **options: Any) -> Outputs:
+    """Run the forward pass of the network itself."""
+    return net.forward(*args, **options)
+
+
+LEARN = Stage("learn", whole_network, cross_entropy)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -12,7 +13,9 @@ from kenyon.methods.base import Method
 from kenyon.methods.penalties.predictions import Predictions
 from kenyon.methods.penalties.strength import Strength, check_strength
 from kenyon.methods.registry import method
-from kenyon.models import Net
+
+if TYPE_CHECKING:
+    from kenyon.models import Net
 
 
 @dataclass(frozen=True)

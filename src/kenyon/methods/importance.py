@@ -30,10 +30,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from kenyon.backends.triton.losses import weighted_cross_entropy
+from kenyon.backends.triton.losses import NO_CLASS, weighted_cross_entropy
 from kenyon.errors import ConfigError
 from kenyon.methods.penalties.strength import check_word
-from kenyon.models.heads import NO_CLASS
 
 Accumulate = Literal["average", "sum", "last"]
 Merge = Accumulate | float

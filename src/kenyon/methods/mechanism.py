@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor
 
-from kenyon.backends.optimizers import Optimizer
-from kenyon.random import Purpose
-
 if TYPE_CHECKING:
+    from kenyon.backends.optimizers import Optimizer
     from kenyon.methods.importance import GradientImportance
     from kenyon.models import Net
     from kenyon.models.nodes import Nodes
+    from kenyon.random import Purpose
 
 
 class Steps(Protocol):

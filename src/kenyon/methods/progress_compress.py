@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kenyon.backends.layout import Rows
 from kenyon.errors import ConfigError
-from kenyon.methods.base import Method, Stage, cross_entropy
+from kenyon.methods.base import Method, Stage, cross_entropy, whole_network
 from kenyon.methods.importance import Accumulate, GradientImportance
 from kenyon.methods.mechanism import Attached, Context
 from kenyon.methods.penalties import StabilityProtection, Strength
@@ -50,7 +50,7 @@ PROGRESS = Stage("progress", _active_column, cross_entropy, active_column=True)
 def compress(temperature: float = 1.0) -> Stage:
     """Return the stage that distills the column into the network."""
     loss = _imitation if temperature == 1 else partial(_imitation, temperature=temperature)
-    return Stage("compress", Net.forward, loss, teacher=_active_column, active_column=True)
+    return Stage("compress", whole_network, loss, teacher=_active_column, active_column=True)
 
 
 @dataclass(frozen=True)

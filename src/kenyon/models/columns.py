@@ -31,10 +31,11 @@ from kenyon.backends.cpu.dense import dropout_factors
 from kenyon.backends.cpu.looped import Chunk, in_chunks
 from kenyon.backends.layers import Params, PlannedLayers, dropout_factor, known_layers
 from kenyon.backends.layout import Layout, Rows, aligned_alone
+from kenyon.backends.torch.generators import seeded
 from kenyon.backends.triton.columns import Aligned
 from kenyon.backends.triton.heads import own_logits
 from kenyon.errors import ConfigError
-from kenyon.models.initial import initial_parameters, seeded
+from kenyon.models.initial import initial_parameters
 from kenyon.random import Noise, Purpose, key
 from kenyon.utils.determinism import per_run
 

@@ -18,16 +18,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kenyon.backends.layout import InUse
+from kenyon.backends.torch.generators import seeded
 from kenyon.backends.triton import heads as wide
 from kenyon.backends.triton.heads import own_logits
+from kenyon.backends.triton.losses import NO_CLASS as NO_CLASS
 from kenyon.errors import ConfigError
-from kenyon.models.initial import seeded
 from kenyon.random import Purpose, key, normal
 from kenyon.utils.determinism import per_run
 
 FirstHeads = Literal["drawn", "zero"]
 GATE_SLOPE = 100.0
-NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 # Gain of the initial weights of a policy head, as usual for PPO and as published: all actions are about equally
 # likely, whatever the features of earlier games, so that a new game is explored.
 POLICY_GAIN = 0.01

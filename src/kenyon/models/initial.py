@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from kenyon.backends.torch.generators import OwnGenerators, UserCode
+from kenyon.backends.torch.generators import UserCode, seeded
 from kenyon.backends.torch.module import SplitBackbone, rebuilt
 from kenyon.errors import ConfigError
 
-M = TypeVar("M", bound=nn.Module)
 Start = Literal["drawn", "given"]
-
-
-def seeded(build: Callable[[], M], seed_key: int) -> M:
-    """Build a module whose initialization is drawn from a key, not from PyTorch's global generator."""
-    with OwnGenerators(lambda: seed_key):
-        return build()
 
 
 def initial_parameters(template: nn.Module, seed_key: int) -> dict[str, Tensor]:

@@ -25,7 +25,7 @@ from kenyon.sweep.leases import DRIVER, Leases
 from kenyon.sweep.merge import merge_fleet, name_of, pull_results, results_lease
 from kenyon.sweep.plan import Sweep
 from kenyon.sweep.storage import MARKS, Storage
-from kenyon.training import Interrupted
+from kenyon.training.checkpoint import Interrupted
 from kenyon.utils.files import MACHINE_ID
 
 ENOUGH = 1.1  # growth of the number of finished fleets after which the queue is sorted again

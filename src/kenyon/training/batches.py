@@ -18,10 +18,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kenyon.backends.cuda.interface import Pictures
 from kenyon.backends.layers import Frame
 from kenyon.data.tasks import Augmentation, Pool, Ragged, Split, Stream, Testing, holds_images
 from kenyon.errors import ConfigError
-from kenyon.models import Pictures
 from kenyon.random import Noise
 from kenyon.training.augmentation import augmented
 from kenyon.training.device import Runs

@@ -13,6 +13,7 @@ from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.triton.dense import MOST, available
 from kenyon.backends.triton.groups import Groups, Sums
 from kenyon.backends.triton.updates import Idle
+from kenyon.methods.base import whole_network
 from kenyon.models import Net, Outputs
 from kenyon.random import Noise
 from kenyon.training.batches import Batch, Loader
@@ -72,7 +73,7 @@ def data_gradients(
         noise=None if noise is None else noise.of_step(loader.step),
         samples=loader.size + loader.memory_size,
         own=own,
-        whole_network=forward is Net.forward and net.columns is None,
+        whole_network=forward in (Net.forward, whole_network) and net.columns is None,
         factors=factors or {},
         seen=seen,
     )

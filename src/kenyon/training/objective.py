@@ -12,7 +12,7 @@ from kenyon.backends.layout import Rows
 from kenyon.backends.triton.updates import Force
 from kenyon.data.tasks import Stream
 from kenyon.errors import ConfigError
-from kenyon.methods import Method
+from kenyon.methods.base import Method
 from kenyon.methods.penalties.weights import Penalty, PredictionPenalty, Predictions, Weights, strength_of
 from kenyon.models import Net, Outputs, Pictures
 from kenyon.training.device import Runs

@@ -20,7 +20,7 @@ from kenyon.backends.layout import Factors, Rows
 from kenyon.backends.optimizers import Adam, Optimizer, Sgd, bound, why_overshot
 from kenyon.backends.triton.updates import Idle
 from kenyon.data.tasks import Stream
-from kenyon.methods import Method
+from kenyon.methods.base import Method
 from kenyon.methods.importance import GradientImportance, accumulated
 from kenyon.methods.mechanism import Attached, Tracker
 from kenyon.models import Net, Outputs

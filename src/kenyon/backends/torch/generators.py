@@ -20,13 +20,14 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 KEY = "DeferredInit"
 _KEY: Any = torch._C._parse_dispatch_key(KEY)
 _ONLY_KEY: Any = torch._C.DispatchKeySet(_KEY)
 _BELOW: Any = torch._C._dispatch_keyset_full_after(_KEY)
 CPU = torch.device("cpu")
+M = TypeVar("M", bound=nn.Module)
 T = TypeVar("T")
 
 
@@ -62,6 +63,12 @@ class OwnGenerators:
     def __exit__(self, *error: Any) -> None:
         self._switch.__exit__(*error)
         _thread.own = self._before
+
+
+def seeded(build: Callable[[], M], seed_key: int) -> M:
+    """Build a module whose initialization is drawn from a key, not from PyTorch's global generator."""
+    with OwnGenerators(lambda: seed_key):
+        return build()
 
 
 class SeededGlobally:

@@ -20,6 +20,7 @@ except ImportError:
 
 TILE = 2048  # numbers that a program holds
 MOST = 2**14  # classes, at most: one program holds all of them
+NO_CLASS = -1e9  # logit of a class that a smaller task does not have
 
 
 def available(x: Tensor) -> bool:
