@@ -59,7 +59,6 @@ def draw(suffix: str) -> Path:
     axes[0].set_ylabel("accuracy of each task, %", color=theme["ink"])
     path = OUT / f"keeping{suffix}.svg"
     figure.savefig(path, facecolor=theme["ground"], transparent=True, metadata={"Date": None, "Creator": "Kenyon"})
-    figure.savefig(f"/tmp/keeping{suffix}.png", dpi=130, facecolor="white" if not suffix else "#16161a")
     plt.close(figure)
     return path
 
