@@ -131,11 +131,11 @@ class Executor(ABC):
 
     def maps(self, theta: Tensor, images: Pictures) -> list[Tensor]:
         """Return the output of every convolution; only in executors that read images by reference."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} reads no images by reference: give them as tensors.")
 
     def side_by_side(self, noise: Tensor, batch: int) -> Tensor:
         """Return the bytes of several batches as those of one; only in executors that compute batches together."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} computes batches one by one: keep batches_at_once at 1.")
 
     def factored_layers(self) -> list[str]:
         """Return the dense layers whose weight gradients may be stored as factors."""

@@ -120,7 +120,9 @@ class Schedule:
 
     def follow(self, theta: Tensor, loss: Tensor, rate: Tensor) -> Tensor:
         """Take the validation losses (R,) of an epoch, and lower rates; return which fell, (R,) bool."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} follows no loss: a schedule that validates defines follow()."
+        )
 
     def finish(self, theta: Tensor) -> None:
         """Put the weights that the phase leaves into theta (R, P)."""
